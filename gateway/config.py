@@ -1,0 +1,52 @@
+"""Settings of the gateway and control processes: read once from the environment, frozen, every limit with its unit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """`MOTET_*` environment variables. Secrets have no default."""
+
+    model_config = SettingsConfigDict(env_prefix="MOTET_", frozen=True, extra="ignore")
+
+    # truth and counters
+    database_url: str  # role motet_app: row-level security applies
+    database_system_url: str  # role motet_system
+    redis_url: str
+    store_url: str  # file:///… or s3://bucket/prefix
+    home: Path = Path("var")
+    journal_dir: Path
+
+    # secrets
+    pepper: SecretStr  # HMAC key of API keys, >= 32 characters
+    pepper_previous: SecretStr | None = None
+    engine_token: SecretStr  # bearer token of the replicas
+    engine_token_previous: SecretStr | None = None
+
+    # what is served
+    base_model: str  # folder of the base model: tokenizer, template and shapes are read here, never weights
+    base_name: str  # its public id
+    replicas: str = ""  # comma-separated URLs
+    public_url: str = "http://127.0.0.1:8080"
+
+    # limits
+    max_body_bytes: int = 8 * 1024 * 1024
+    body_timeout_s: float = 30.0
+    max_upload_bytes: int = 2 * 1024 * 1024 * 1024
+    upload_timeout_s: float = 3600.0
+    key_cache_entries: int = 10_000
+    key_cache_s: float = 10.0  # oldest age of a cached key; the epoch makes revocation faster
+    lease_s: float = 60.0  # a concurrency lease not renewed for this long is free again
+    queue_items: int = 4_096  # waiting requests a worker, all tenants
+    queue_items_tenant: int = 1_024
+    queue_wait_s: float = 120.0
+    replica_running: int = 64  # requests of one replica in flight, all workers together
+    connect_timeout_s: float = 2.0
+    first_byte_timeout_s: float = 300.0
+    idle_timeout_s: float = 120.0  # between two upstream bytes
+    max_attempts: int = 3
+    workers: int = 1

@@ -1,0 +1,55 @@
+"""What a credential proves. Nothing reads a tenant's data without one of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+from uuid import UUID
+
+TenantId = NewType("TenantId", UUID)
+
+
+class Scope(StrEnum):
+    """What an API key may do."""
+
+    INFERENCE = "inference"
+    ADAPTERS_READ = "adapters:read"
+    ADAPTERS_WRITE = "adapters:write"  # includes adapters:read
+    USAGE_READ = "usage:read"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Continuous-refill buckets and leases. None = no limit at this level."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None  # prompt + generated
+    max_parallel: int | None = None  # requests at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A tenant's API key that was verified: not revoked, not expired, its tenant not suspended."""
+
+    tenant: TenantId
+    tenant_name: str
+    key_id: str  # the public part of the key
+    scopes: frozenset[Scope]
+    tenant_limits: Limits
+    key_limits: Limits
+    salt: str  # tenant's KV salt
+    epoch: int  # tenant's epoch when this was read; when `limits.acquire` returns another, resolve again
+    service_class: str = "standard"
+    allowed_models: frozenset[str] | None = field(default=None)  # None = all the tenant can see
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes or (scope is Scope.ADAPTERS_READ and Scope.ADAPTERS_WRITE in self.scopes)
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """An operator of the platform, proved by a session or an admin bearer token."""
+
+    id: UUID
+    email: str

@@ -38,7 +38,9 @@ class Row:
     block_table: Sequence[int]  # block i holds positions i * block_size ...
     slot: int  # adapter slot, BASE_SLOT for none
     sample: SamplePlan | None = None  # None while the row has not reached its last known token
-    prompt_logprobs: bool = False  # also return log-probabilities of tokens[1:] (and of the first, if start > 0)
+    prompt_logprobs: bool = (
+        False  # also return log-probabilities of tokens[1:] (and the first's, if start > 0)
+    )
 
 
 @dataclass(frozen=True, slots=True)

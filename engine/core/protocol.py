@@ -128,7 +128,7 @@ ToCore = Union[AddRequest, Abort, StopChoice, Prefetch, Retire, Drain]  # noqa: 
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """Log-probability of the chosen token and of the best ones, after penalties and bias, before truncation."""
+    """Log-probability of the chosen token and of the best, after penalties and bias, before truncation."""
 
     token: int
     logprob: float
@@ -172,7 +172,7 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens"):
     logprobs: list[TokenLogprob] | None = None  # as many as tokens, when asked for
     finish: FinishReason | None = None
     stop_token: int | None = None  # the end or stop token that ended it (it is in `tokens` too)
-    prompt_logprobs: list[TokenLogprob | None] | None = None  # with the first frame of choice 0, when asked for
+    prompt_logprobs: list[TokenLogprob | None] | None = None  # with choice 0's first frame, when asked for
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):

@@ -1,0 +1,224 @@
+"""The local socket between engine server and engine core: a pair of ZeroMQ sockets over `ipc://`.
+
+The server binds and starts the core; the core connects. One msgpack message carries a list of frames. Both
+directions are bounded: a full socket makes the server's `send` wait, and makes the core hold frames and merge
+the tokens of each choice into one frame until there is room again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import msgspec
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import parse_monitor_message
+
+from engine.core.protocol import FromCore, Stats, ToCore, Tokens
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+MAX_QUEUED_MESSAGES: Final = 64
+"""Messages a socket queues before it is full, each way and each end."""
+MAX_HELD_FRAMES: Final = 65_536
+"""Frames the core holds for a server that doesn't read; past it the server counts as dead."""
+RETRY_MS: Final = 50
+"""Held frames are tried again at least this often, and at once when the socket has room."""
+
+S = TypeVar("S", bound="zmq.Socket[bytes] | zmq.asyncio.Socket")
+
+_TO_CORE = msgspec.msgpack.Decoder(list[ToCore])
+_FROM_CORE = msgspec.msgpack.Decoder(list[FromCore])
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class PeerGone(Exception):
+    """The process at the other end of the socket has gone (or no longer reads)."""
+
+
+class CoreTransport:
+    """The core's end. All methods but `wake` belong to the step thread. None blocks but `wait`."""
+
+    def __init__(self, address: str, *, parent_pid: int | None = None) -> None:
+        """`address` is `ipc://<path>`; `parent_pid` is the server's, checked while waiting."""
+        self._parent_pid = parent_pid
+        self._context = zmq.Context()
+        self._socket = _configured(self._context.socket(zmq.PAIR))
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._held = _Held()
+        self._socket.connect(address)
+
+    def recv_all(self) -> list[ToCore]:
+        """Every frame that has arrived, without waiting. Raises `PeerGone`."""
+        self._check_peer()
+        frames: list[ToCore] = []
+        while True:
+            try:
+                message = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return frames
+            frames.extend(_TO_CORE.decode(message))
+
+    def wait(self, timeout_s: float) -> None:
+        """Returns once a frame or a `wake` has come, or the time has passed. Raises `PeerGone`."""
+        self.flush()
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN | (zmq.POLLOUT if self._held.frames else 0))
+        poller.register(self._monitor, zmq.POLLIN)
+        poller.register(self._wake_read, zmq.POLLIN)
+        limit_ms = math.ceil(timeout_s * 1000)
+        if self._held.frames:
+            limit_ms = min(limit_ms, RETRY_MS)
+        ready = dict(poller.poll(limit_ms))
+        if self._wake_read in ready:
+            os.read(self._wake_read, 4096)
+        self._check_peer()
+        self.flush()
+
+    def send(self, frames: Sequence[FromCore]) -> None:
+        """Hands frames to the server, in order. Raises `PeerGone` when it hasn't read for too long."""
+        if frames and not self._held.frames and self._try_send(frames):
+            return
+        for frame in frames:
+            self._held.add(frame)
+        if len(self._held.frames) > MAX_HELD_FRAMES:
+            raise PeerGone(f"The engine server left {MAX_HELD_FRAMES} frames unread.")
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what is held if the socket has room."""
+        if self._held.frames and self._try_send(self._held.frames):
+            self._held = _Held()
+
+    def wake(self) -> None:
+        """Ends a `wait`; may be called from any thread."""
+        try:
+            os.write(self._wake_write, b"\0")
+        except BlockingIOError:
+            return  # the pipe is full of wake-ups already
+
+    def close(self, linger_ms: int = 2_000) -> None:
+        """Gives frames already sent `linger_ms` to leave, then closes."""
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+        self._socket.close(linger_ms)
+        self._context.term()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def _try_send(self, frames: Sequence[FromCore]) -> bool:
+        try:
+            self._socket.send(_ENCODER.encode(frames), zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def _check_peer(self) -> None:
+        if self._parent_pid is not None and os.getppid() != self._parent_pid:
+            raise PeerGone("The engine server's process has gone.")
+        if self._monitor.poll(0):
+            event = parse_monitor_message(self._monitor.recv_multipart())
+            raise PeerGone(f"The engine server closed its socket ({event['event']!r}).")
+
+
+class ServerTransport:
+    """The server's end, for one event loop. Binds at construction; a core connects later."""
+
+    def __init__(self, address: str) -> None:
+        self._context = zmq.asyncio.Context()
+        self._socket = _configured(self._context.socket(zmq.PAIR))
+        self._socket.bind(address)
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._gone: asyncio.Task[None] | None = None
+
+    async def send(self, *frames: ToCore) -> None:
+        """Sends frames as one message, in order; waits while the core's queue is full or no core is there."""
+        await self._socket.send(_ENCODER.encode(frames))
+
+    async def recv(self) -> list[FromCore]:
+        """The next batch of frames, never empty. Raises `PeerGone` once a core that was there has left and
+        all that it sent was returned."""
+        if self._gone is None:
+            self._gone = asyncio.ensure_future(self._wait_gone())
+        while True:
+            message = asyncio.ensure_future(self._socket.recv())
+            try:
+                await asyncio.wait({message, self._gone}, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                message.cancel()
+                raise
+            if not message.done():
+                await asyncio.wait({message}, timeout=RETRY_MS / 1000)  # what was still on its way
+            if not message.done():
+                message.cancel()
+                raise PeerGone("The engine core closed its socket.")
+            if frames := _FROM_CORE.decode(message.result()):
+                return frames
+
+    def close(self) -> None:
+        """Closes without waiting for unsent frames."""
+        if self._gone is not None:
+            self._gone.cancel()
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+        self._socket.close(0)
+        self._context.term()
+
+    async def _wait_gone(self) -> None:
+        await self._monitor.recv_multipart()
+
+
+class _Held:
+    """Frames waiting for room, in order, with the tokens of each choice merged into one frame."""
+
+    def __init__(self) -> None:
+        self.frames: list[FromCore] = []
+        self._latest: dict[tuple[str, int, int], int] = {}
+        self._stats: int | None = None
+
+    def add(self, frame: FromCore) -> None:
+        if isinstance(frame, Stats):
+            if self._stats is None:
+                self._stats = len(self.frames)
+                self.frames.append(frame)
+            else:
+                self.frames[self._stats] = frame
+            return
+        if isinstance(frame, Tokens):
+            key = (frame.request, frame.attempt, frame.choice)
+            index = self._latest.get(key)
+            if index is not None:
+                first = self.frames[index]
+                assert isinstance(first, Tokens)
+                self.frames[index] = merge_tokens(first, frame)
+                return
+            self._latest[key] = len(self.frames)
+        self.frames.append(frame)
+
+
+def merge_tokens(first: Tokens, second: Tokens) -> Tokens:
+    """One frame that says what two successive frames of a choice say."""
+    assert first.finish is None, "nothing follows a choice's last frame"
+    logprobs = None
+    if first.logprobs is not None or second.logprobs is not None:
+        logprobs = [*(first.logprobs or []), *(second.logprobs or [])]
+    return msgspec.structs.replace(
+        second,
+        tokens=[*first.tokens, *second.tokens],
+        logprobs=logprobs,
+        prompt_logprobs=first.prompt_logprobs,
+    )
+
+
+def _configured(socket: S) -> S:
+    socket.set(zmq.SNDHWM, MAX_QUEUED_MESSAGES)
+    socket.set(zmq.RCVHWM, MAX_QUEUED_MESSAGES)
+    socket.set(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    socket.set(zmq.LINGER, 0)
+    return socket

@@ -1,0 +1,144 @@
+"""The local socket: order, bounds, merging under backlog, and noticing that the other end has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.core import transport as wire
+from engine.core.protocol import (
+    Abort,
+    AdapterRef,
+    Ended,
+    FinishReason,
+    FromCore,
+    Outcome,
+    Prefetch,
+    Tier,
+    Timings,
+    ToCore,
+    TokenLogprob,
+    Tokens,
+    Usage,
+)
+from engine.core.transport import CoreTransport, PeerGone, ServerTransport, merge_tokens
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/core.sock"
+
+
+@pytest.fixture
+def core(address: str) -> Iterator[CoreTransport]:
+    transport = CoreTransport(address)
+    yield transport
+    transport.close(0)
+
+
+def tokens(count: int, start: int = 0) -> list[Tokens]:
+    return [Tokens(request="r", attempt=1, choice=0, tokens=[i]) for i in range(start, start + count)]
+
+
+def ended() -> Ended:
+    return Ended("r", 1, Outcome.FINISHED, Usage(1, 1, 0), Timings(0.0, 0.0, None, 0.0), Tier.BASE)
+
+
+async def test_frames_cross_in_order_both_ways(address: str, core: CoreTransport) -> None:
+    server = ServerTransport(address)
+    sent: list[ToCore] = [Abort("a", 1), Prefetch(AdapterRef("f" * 64, "o"))]
+    await server.send(*sent)
+    await asyncio.to_thread(core.wait, 5.0)
+    assert core.recv_all() == sent
+    core.send([*tokens(3), ended()])
+    assert await server.recv() == [*tokens(3), ended()]
+    server.close()
+
+
+async def test_a_server_that_does_not_read_gets_merged_tokens_and_loses_none(
+    address: str, core: CoreTransport
+) -> None:
+    server = ServerTransport(address)
+    await server.send(Abort("a", 1))
+    await asyncio.to_thread(core.wait, 5.0)
+    count = 20_000
+    for frame in tokens(count):
+        core.send([frame])
+    core.send([ended()])
+    received: list[FromCore] = []
+    while not received or not isinstance(received[-1], Ended):
+        core.flush()
+        received.extend(await server.recv())
+    frames = [f for f in received if isinstance(f, Tokens)]
+    assert [t for f in frames for t in f.tokens] == list(range(count))
+    assert len(frames) < count
+    server.close()
+
+
+async def test_a_server_that_never_reads_counts_as_gone(
+    address: str, core: CoreTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MAX_HELD_FRAMES", 10)
+
+    def send_many() -> None:
+        for i in range(10_000):
+            core.send([Tokens(request=str(i), attempt=1, choice=0, tokens=[1])])
+
+    with pytest.raises(PeerGone):
+        send_many()
+
+
+async def test_the_core_notices_that_the_server_has_gone(address: str, core: CoreTransport) -> None:
+    server = ServerTransport(address)
+    await server.send(Abort("a", 1))
+    await asyncio.to_thread(core.wait, 5.0)
+    server.close()
+
+    def wait_and_read() -> None:
+        for _ in range(100):
+            core.wait(0.05)
+            core.recv_all()
+
+    with pytest.raises(PeerGone):
+        await asyncio.to_thread(wait_and_read)
+
+
+async def test_the_server_reads_the_last_frames_and_then_notices_that_the_core_has_gone(address: str) -> None:
+    server = ServerTransport(address)
+    core = CoreTransport(address)
+    core.send([ended()])
+    await asyncio.to_thread(core.close)
+    assert await server.recv() == [ended()]
+    with pytest.raises(PeerGone):
+        await asyncio.wait_for(server.recv(), 5)
+    server.close()
+
+
+def test_the_core_leaves_when_its_parent_is_another(address: str) -> None:
+    core = CoreTransport(address, parent_pid=1 << 30)
+    with pytest.raises(PeerGone):
+        core.recv_all()
+    core.close(0)
+
+
+def test_wake_ends_a_wait_from_another_thread(core: CoreTransport) -> None:
+    timer = threading.Timer(0.05, core.wake)
+    timer.start()
+    before = time.monotonic()
+    core.wait(10.0)
+    timer.join()
+    assert time.monotonic() - before < 5.0
+
+
+def test_merging_keeps_tokens_logprobs_finish_and_prompt_logprobs() -> None:
+    one, two = TokenLogprob(1, -0.5, []), TokenLogprob(2, -0.25, [])
+    first = Tokens("r", 1, 0, [1], logprobs=[one], prompt_logprobs=[None, one])
+    last = Tokens("r", 1, 0, [2], logprobs=[two], finish=FinishReason.STOP, stop_token=2)
+    assert merge_tokens(first, last) == Tokens(
+        "r", 1, 0, [1, 2], [one, two], FinishReason.STOP, 2, prompt_logprobs=[None, one]
+    )

@@ -1,0 +1,68 @@
+"""Where uploads wait on disk while they are proved. Every ending empties it, a killed worker's included.
+
+Each upload has a directory of its own, locked (flock) as long as its worker lives; a directory that nobody
+locks was left behind by a killed worker and is removed when the next one starts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PREFIX = "upload-"
+
+
+class Spool:
+    """A folder of upload directories, shared by all workers of one machine. Its calls block: use a thread."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def sweep(self) -> int:
+        """Removes what killed workers left; returns how many directories that were."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return sum(self._remove_if_left(path) for path in self.root.glob(f"{_PREFIX}*"))
+
+    @contextmanager
+    def directory(self) -> Iterator[Path]:
+        """A directory for one upload, gone when the block ends however it ends."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path, descriptor = self._locked_directory()
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(descriptor)
+
+    def _locked_directory(self) -> tuple[Path, int]:
+        # A sweep may take a directory between its making and its locking: then make another.
+        while True:
+            path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.root))
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:
+                continue
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if path.exists():
+                return path, descriptor
+            os.close(descriptor)
+
+    def _remove_if_left(self, path: Path) -> bool:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # its owner finished meanwhile
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+            return True
+        finally:
+            os.close(descriptor)

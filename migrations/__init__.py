@@ -1,0 +1,61 @@
+"""Alembic migrations, run from code: `upgrade(owner_url)`. One reversible change a file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, make_url, pool
+from sqlalchemy.ext.asyncio import create_async_engine
+
+LOCK = 0x6D6F7465745F6462  # advisory lock: two starts at once migrate one after the other
+
+
+def upgrade(owner_url: str, revision: str = "head") -> None:
+    """Bring the database to `revision` as `motet_owner`. Call outside an event loop; inside one, use `migrate`."""
+    asyncio.run(migrate(owner_url, revision))
+
+
+def downgrade(owner_url: str, revision: str = "base") -> None:
+    asyncio.run(migrate(owner_url, revision, down=True))
+
+
+async def migrate(owner_url: str, revision: str = "head", *, down: bool = False) -> None:
+    """Upgrade (or downgrade) in one transaction, so that a failed change leaves nothing behind."""
+    url = make_url(owner_url).set(drivername="postgresql+asyncpg")
+    engine = create_async_engine(url, poolclass=pool.NullPool)
+    try:
+        async with engine.begin() as connection:
+            await connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+            await connection.run_sync(_run, revision, down)
+    finally:
+        await engine.dispose()
+
+
+def head() -> str:
+    """The revision that this code was written for."""
+    revision = ScriptDirectory.from_config(_config()).get_current_head()
+    assert revision is not None
+    return revision
+
+
+def current(connection: Connection) -> str | None:
+    """The revision that the database is at; None before the first migration."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _run(connection: Connection, revision: str, down: bool) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    (command.downgrade if down else command.upgrade)(config, revision)
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.set_main_option("path_separator", "os")
+    return config

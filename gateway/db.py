@@ -1,0 +1,168 @@
+"""Sessions. A tenant's session sees that tenant's rows only, by the database's own rule; the system's sees all.
+
+Four types, so that a function says in its signature what it may do: `TenantRead`, `TenantWrite`, `SystemRead`,
+`SystemWrite`. One `async with` is one transaction, committed when the block ends and rolled back when it raises.
+Keep them short: never hold one while waiting for anything but the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+from sqlalchemy import URL, make_url, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+
+from gateway.errors import Unavailable
+from gateway.principal import TenantId
+
+log = structlog.get_logger(__name__)
+
+
+class TenantRead(AsyncSession):
+    """Reads one tenant's rows (role motet_app)."""
+
+
+class TenantWrite(TenantRead):
+    """Reads and writes one tenant's rows (role motet_app)."""
+
+
+class SystemRead(AsyncSession):
+    """Reads every tenant's rows (role motet_system): key lookup, admin views, control."""
+
+
+class SystemWrite(SystemRead):
+    """Writes every tenant's rows (role motet_system): admin changes, ledger, control."""
+
+
+_Session = TypeVar("_Session", bound=AsyncSession)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """Limits of one engine; connections = (size + overflow) x engines x workers."""
+
+    size: int = 4
+    overflow: int = 4
+    wait_s: float = 5.0  # for a free connection
+    connect_s: float = 3.0
+    statement_ms: int = 10_000
+    idle_transaction_ms: int = 30_000
+
+
+class Database:
+    """Both engines of a process. Built and closed in one place (`gateway/app.py`, `gateway/control`)."""
+
+    def __init__(self, app_url: str, system_url: str, limits: PoolLimits | None = None) -> None:
+        limits = limits or PoolLimits()
+        self._app = _engine(app_url, limits)
+        self._system = _engine(system_url, limits)
+        self._tenant_read = async_sessionmaker(self._app, class_=TenantRead, expire_on_commit=False)
+        self._tenant_write = async_sessionmaker(self._app, class_=TenantWrite, expire_on_commit=False)
+        self._system_read = async_sessionmaker(self._system, class_=SystemRead, expire_on_commit=False)
+        self._system_write = async_sessionmaker(self._system, class_=SystemWrite, expire_on_commit=False)
+
+    @property
+    def system_engine(self) -> AsyncEngine:
+        """For what needs a raw connection: COPY, advisory locks, the schema revision."""
+        return self._system
+
+    @asynccontextmanager
+    async def tenant_session(self, tenant: TenantId) -> AsyncIterator[TenantWrite]:
+        async with _transaction(self._tenant_write) as session:
+            await _become(session, tenant)
+            yield session
+
+    @asynccontextmanager
+    async def tenant_reader(self, tenant: TenantId) -> AsyncIterator[TenantRead]:
+        async with _transaction(self._tenant_read, read_only=True) as session:
+            await _become(session, tenant)
+            yield session
+
+    @asynccontextmanager
+    async def system_session(self) -> AsyncIterator[SystemWrite]:
+        async with _transaction(self._system_write) as session:
+            yield session
+
+    @asynccontextmanager
+    async def system_reader(self) -> AsyncIterator[SystemRead]:
+        async with _transaction(self._system_read, read_only=True) as session:
+            yield session
+
+    async def close(self) -> None:
+        await self._app.dispose()
+        await self._system.dispose()
+
+
+@contextmanager
+def database_errors() -> Iterator[None]:
+    """A database that can't answer is our fault and passing: 503, never a 401 or 404 (raises `Unavailable`)."""
+    try:
+        yield
+    except (InterfaceError, OperationalError, PoolTimeout) as error:
+        raise _unavailable(error) from error
+    except DBAPIError as error:
+        if error.connection_invalidated or _passing(error):
+            raise _unavailable(error) from error
+        raise
+
+
+def async_url(url: str) -> URL:
+    """Any `postgresql://…` form, spoken by asyncpg."""
+    return make_url(url).set(drivername="postgresql+asyncpg")
+
+
+def _engine(url: str, limits: PoolLimits) -> AsyncEngine:
+    return create_async_engine(
+        async_url(url),
+        pool_size=limits.size,
+        max_overflow=limits.overflow,
+        pool_timeout=limits.wait_s,
+        pool_recycle=1800,
+        pool_pre_ping=True,
+        connect_args={
+            "timeout": limits.connect_s,
+            "command_timeout": limits.statement_ms / 1000 + 2,
+            "server_settings": {
+                "application_name": "motet",
+                "statement_timeout": str(limits.statement_ms),
+                "idle_in_transaction_session_timeout": str(limits.idle_transaction_ms),
+                "timezone": "UTC",
+            },
+        },
+    )
+
+
+@asynccontextmanager
+async def _transaction(
+    make: async_sessionmaker[_Session], *, read_only: bool = False
+) -> AsyncIterator[_Session]:
+    with database_errors():
+        async with make() as session, session.begin():
+            try:
+                await session.connection()
+            except OSError as error:  # asyncpg's refused and timed-out connects come unwrapped
+                raise _unavailable(error) from error
+            if read_only:
+                await session.execute(text("SET TRANSACTION READ ONLY"))
+            yield session
+
+
+async def _become(session: TenantRead, tenant: TenantId) -> None:
+    await session.execute(text("SELECT set_config('motet.tenant', :tenant, true)"), {"tenant": str(tenant)})
+
+
+def _passing(error: DBAPIError) -> bool:
+    """SQLSTATE classes 08 (connection), 53 (resources), 57 (cancelled, shutting down), 40 (serialization)."""
+    state = getattr(error.orig, "sqlstate", None) or ""
+    return state[:2] in {"08", "53", "57", "40"}
+
+
+def _unavailable(error: BaseException) -> Unavailable:
+    log.warning("database_unavailable", error=type(error).__name__, reason=str(error)[:300])
+    return Unavailable("The database cannot answer now. Try again shortly.")

@@ -1,0 +1,32 @@
+"""A customer: owner of keys, adapters and usage."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gateway.models.base import Base, CreatedAt, UpdatedAt
+
+
+class TenantStatus(StrEnum):
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+
+
+class Tenant(Base):
+    __tablename__ = "tenants"
+    __table_args__ = (CheckConstraint("status in ('active', 'suspended')", name="tenants_status"),)
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    status: Mapped[str] = mapped_column(server_default=text("'active'"))
+    salt: Mapped[str]  # enters every KV block's name, so that tenants share no cache
+    epoch: Mapped[int] = mapped_column(server_default=text("1"))  # moves when anything cached about the tenant changed
+    requests_per_minute: Mapped[int | None]
+    tokens_per_minute: Mapped[int | None]
+    max_parallel: Mapped[int | None]
+    created_at: Mapped[CreatedAt]
+    updated_at: Mapped[UpdatedAt]

@@ -1,0 +1,95 @@
+"""Redis: the client, keys that can't be built without their tenant, and Lua scripts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NewType
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from gateway.errors import Unavailable
+from gateway.principal import TenantId
+
+log = structlog.get_logger(__name__)
+
+RedisKey = NewType("RedisKey", str)
+"""Made by `TenantKeys` and `PlatformKeys` only."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantKeys:
+    """Keys of one tenant. The tenant in braces is the cluster's hash tag: all of them lie in one slot, so one script
+    may touch several."""
+
+    tenant: TenantId
+
+    def key(self, *parts: str) -> RedisKey:
+        return RedisKey(":".join((f"{{{self.tenant}}}", *parts)))
+
+    @property
+    def epoch(self) -> RedisKey:
+        """Tenant's epoch, an integer; absent = nothing changed since Redis was empty (see `tenants.epoch`)."""
+        return self.key("epoch")
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformKeys:
+    """Keys that belong to no tenant: sessions of operators and limits on logging in."""
+
+    room: str
+
+    def key(self, *parts: str) -> RedisKey:
+        return RedisKey(":".join((f"{{motet-{self.room}}}", *parts)))
+
+
+class Script:
+    """A Lua script, run by its digest; a server that has not seen it yet gets the source."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()  # EVALSHA's own name
+
+    @classmethod
+    def load(cls, path: Path) -> Script:
+        return cls(path.read_text(encoding="utf-8"))
+
+    async def __call__(self, redis: Redis, keys: Sequence[RedisKey], args: Sequence[str | int | float]) -> Any:
+        """The script's answer. Raises `Unavailable` when Redis can't answer."""
+        with redis_errors():
+            try:
+                return await redis.evalsha(self._sha, len(keys), *keys, *args)
+            except NoScriptError:
+                return await redis.eval(self._source, len(keys), *keys, *args)
+
+
+def connect(url: str, *, max_connections: int = 256, timeout_s: float = 2.0) -> Redis:
+    """A pooled client that answers bytes. It never retries by itself: a script that ran must not run twice."""
+    return Redis.from_url(
+        url,
+        max_connections=max_connections,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        health_check_interval=15,
+        retry=Retry(NoBackoff(), 0),
+        retry_on_timeout=False,
+    )
+
+
+@contextmanager
+def redis_errors() -> Iterator[None]:
+    """Redis that can't answer is our fault and passing: raises `Unavailable`."""
+    try:
+        yield
+    except NoScriptError:
+        raise
+    except (RedisError, OSError) as error:
+        log.warning("redis_unavailable", error=type(error).__name__, reason=str(error)[:300])
+        raise Unavailable("The limiter cannot answer now. Try again shortly.") from error

@@ -1,0 +1,44 @@
+"""Real parts for every test: PostgreSQL, Redis, the demo model. Each starts once a session, only when a test asks for it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.models import DEMO_MODEL, import_model
+from deploy.local.services import DatabaseUrls, EmbeddedPostgres, EmbeddedRedis
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def service_home() -> Iterator[Path]:
+    """A home for the session's services. Not under pytest's tmp_path: that is kept for three sessions."""
+    with tempfile.TemporaryDirectory(prefix="motet-tests-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres(service_home: Path) -> Iterator[DatabaseUrls]:
+    """A server with the three roles and an empty database `motet`: `postgresql://` URLs `.owner`, `.app`, `.system`."""
+    server = EmbeddedPostgres(service_home)
+    yield server.start()
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url(service_home: Path) -> Iterator[str]:
+    server = EmbeddedRedis(service_home)
+    yield server.start()
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def demo_model_dir() -> Path:
+    """The demo model's Hugging Face folder, imported once a checkout into var/cache (or $MOTET_TEST_MODEL)."""
+    given = os.environ.get("MOTET_TEST_MODEL")
+    return Path(given) if given else import_model(ROOT / "var" / "cache" / DEMO_MODEL)

@@ -1,0 +1,232 @@
+"""All SQL of adapters, versions and aliases. Every look-up starts from the tenant."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, Select, delete, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from gateway.catalog.names import LIVE, ModelName
+from gateway.db import TenantRead, TenantWrite
+from gateway.models import Adapter, AdapterVersion, Alias, VersionState
+from gateway.principal import TenantId
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Where a tenant's adapters over one base are looked up."""
+
+    tenant: TenantId
+    base_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """What a version row says of the stored artefact."""
+
+    artefact: str
+    content_digest: str
+    manifest: dict[str, Any]
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRow:
+    """An adapter with at least one version that is not retired."""
+
+    adapter: Adapter
+    aliases: dict[str, int]
+    latest: int
+
+
+async def find_served(session: TenantRead, line: Line, model: ModelName) -> Row[int, str, datetime] | None:
+    """(number, artefact, created_at) of the ready version that `model` names."""
+    query = (
+        select(AdapterVersion.number, AdapterVersion.artefact, AdapterVersion.created_at)
+        .join(Adapter, Adapter.id == AdapterVersion.adapter_id)
+        .where(*_of(line), Adapter.name == model.name, AdapterVersion.state == VersionState.READY)
+    )
+    if model.version is not None:
+        query = query.where(AdapterVersion.number == model.version)
+    else:
+        query = query.join(
+            Alias, (Alias.adapter_id == Adapter.id) & (Alias.version == AdapterVersion.number)
+        ).where(Alias.name == model.alias)
+    return (await session.execute(query)).one_or_none()
+
+
+async def list_served(session: TenantRead, line: Line, limit: int) -> Sequence[Row[str, int, datetime]]:
+    """(name, live version, created at) of the adapters that a bare name reaches, by name."""
+    query = (
+        select(Adapter.name, AdapterVersion.number, AdapterVersion.created_at)
+        .join(Alias, (Alias.adapter_id == Adapter.id) & (Alias.name == LIVE))
+        .join(
+            AdapterVersion,
+            (AdapterVersion.adapter_id == Adapter.id) & (AdapterVersion.number == Alias.version),
+        )
+        .where(*_of(line), AdapterVersion.state == VersionState.READY)
+        .order_by(Adapter.name)
+        .limit(limit)
+    )
+    return (await session.execute(query)).all()
+
+
+async def list_adapters(session: TenantRead, line: Line, after: str, limit: int) -> list[AdapterRow]:
+    """Adapters whose name sorts after `after`, by name."""
+    rows = (await session.execute(_adapters(line).where(Adapter.name > after).limit(limit))).all()
+    return await _with_aliases(session, rows)
+
+
+async def find_adapter(session: TenantRead, line: Line, name: str) -> AdapterRow | None:
+    rows = (await session.execute(_adapters(line).where(Adapter.name == name))).all()
+    found = await _with_aliases(session, rows)
+    return found[0] if found else None
+
+
+async def list_versions(
+    session: TenantRead, adapter: Adapter, before: int | None, limit: int
+) -> Sequence[AdapterVersion]:
+    """Versions that are not retired, newest first, below number `before`."""
+    query = select(AdapterVersion).where(
+        AdapterVersion.adapter_id == adapter.id, AdapterVersion.state != VersionState.RETIRED
+    )
+    if before is not None:
+        query = query.where(AdapterVersion.number < before)
+    return (await session.scalars(query.order_by(AdapterVersion.number.desc()).limit(limit))).all()
+
+
+async def find_version(session: TenantRead, adapter: Adapter, number: int) -> AdapterVersion | None:
+    return await session.scalar(
+        select(AdapterVersion).where(
+            AdapterVersion.adapter_id == adapter.id,
+            AdapterVersion.number == number,
+            AdapterVersion.state != VersionState.RETIRED,
+        )
+    )
+
+
+async def find_same(session: TenantRead, adapter: Adapter, content_digest: str) -> AdapterVersion | None:
+    """The newest version of this adapter with the same content."""
+    return await session.scalar(
+        select(AdapterVersion)
+        .where(
+            AdapterVersion.adapter_id == adapter.id,
+            AdapterVersion.content_digest == content_digest,
+            AdapterVersion.state != VersionState.RETIRED,
+        )
+        .order_by(AdapterVersion.number.desc())
+        .limit(1)
+    )
+
+
+async def aliases_of(session: TenantRead, adapter: Adapter) -> dict[str, int]:
+    rows = await session.scalars(select(Alias).where(Alias.adapter_id == adapter.id))
+    return {alias.name: alias.version for alias in rows}
+
+
+async def lock_adapter(session: TenantWrite, line: Line, name: str) -> Adapter | None:
+    """The adapter's row, locked until the transaction ends: whoever changes its versions holds it."""
+    return await session.scalar(select(Adapter).where(*_of(line), Adapter.name == name).with_for_update())
+
+
+async def lock_or_add_adapter(session: TenantWrite, line: Line, name: str) -> Adapter:
+    """Like `lock_adapter`; adds the row when the name is new."""
+    row = {"id": uuid.uuid4(), "tenant_id": line.tenant, "base_id": line.base_id, "name": name}
+    await session.execute(insert(Adapter).values(row).on_conflict_do_nothing(constraint="adapters_name"))
+    adapter = await lock_adapter(session, line, name)
+    assert adapter is not None
+    return adapter
+
+
+async def add_version(session: TenantWrite, adapter: Adapter, new: NewVersion) -> AdapterVersion:
+    """The adapter's next version; the caller holds the adapter's lock."""
+    adapter.last_number += 1
+    version = AdapterVersion(
+        id=uuid.uuid4(),
+        tenant_id=adapter.tenant_id,
+        adapter_id=adapter.id,
+        number=adapter.last_number,
+        artefact=new.artefact,
+        content_digest=new.content_digest,
+        state=VersionState.READY,
+        manifest=new.manifest,
+        num_bytes=new.num_bytes,
+    )
+    session.add(version)
+    await session.flush()
+    await session.refresh(version)
+    return version
+
+
+async def move_alias(session: TenantWrite, adapter: Adapter, alias: str, number: int) -> None:
+    row = {"adapter_id": adapter.id, "tenant_id": adapter.tenant_id, "name": alias, "version": number}
+    await session.execute(
+        insert(Alias)
+        .values(row)
+        .on_conflict_do_update(
+            index_elements=["adapter_id", "name"], set_={"version": number, "updated_at": func.now()}
+        )
+    )
+
+
+async def retire_versions(session: TenantWrite, adapter: Adapter, number: int | None) -> list[str]:
+    """Retires version `number` (None = all) with the aliases that point to it; returns its artefacts."""
+    of_versions = [AdapterVersion.adapter_id == adapter.id, AdapterVersion.state != VersionState.RETIRED]
+    of_aliases = [Alias.adapter_id == adapter.id]
+    if number is not None:
+        of_versions.append(AdapterVersion.number == number)
+        of_aliases.append(Alias.version == number)
+    await session.execute(delete(Alias).where(*of_aliases))
+    retired = await session.scalars(
+        update(AdapterVersion)
+        .where(*of_versions)
+        .values(state=VersionState.RETIRED, retired_at=func.now())
+        .returning(AdapterVersion.artefact)
+    )
+    return sorted(set(retired))
+
+
+async def lock_artefact(session: TenantWrite, artefact: str) -> None:
+    """Until the transaction ends, nobody else adds a reference to the stored object or removes it."""
+    key = int.from_bytes(bytes.fromhex(artefact[:16]), signed=True)
+    await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+
+
+async def is_referenced(session: TenantRead, tenant: TenantId, artefact: str) -> bool:
+    """Whether a version that is not retired has this artefact."""
+    query = select(AdapterVersion.id).where(
+        AdapterVersion.tenant_id == tenant,
+        AdapterVersion.artefact == artefact,
+        AdapterVersion.state != VersionState.RETIRED,
+    )
+    return await session.scalar(query.limit(1)) is not None
+
+
+def _of(line: Line) -> tuple[Any, ...]:
+    return (Adapter.tenant_id == line.tenant, Adapter.base_id == line.base_id)
+
+
+def _adapters(line: Line) -> Select[Adapter, int]:
+    return (
+        select(Adapter, func.max(AdapterVersion.number))
+        .join(AdapterVersion, AdapterVersion.adapter_id == Adapter.id)
+        .where(*_of(line), AdapterVersion.state != VersionState.RETIRED)
+        .group_by(Adapter.id)
+        .order_by(Adapter.name)
+    )
+
+
+async def _with_aliases(session: TenantRead, rows: Sequence[Row[Adapter, int]]) -> list[AdapterRow]:
+    ids = [adapter.id for adapter, _ in rows]
+    aliases: dict[uuid.UUID, dict[str, int]] = {one: {} for one in ids}
+    found = await session.execute(
+        select(Alias.adapter_id, Alias.name, Alias.version).where(Alias.adapter_id.in_(ids))
+    )
+    for adapter_id, name, version in found:
+        aliases[adapter_id][name] = version
+    return [AdapterRow(adapter, aliases[adapter.id], latest) for adapter, latest in rows]

@@ -1,4 +1,4 @@
-"""Real parts for every test: PostgreSQL, Redis, the demo model. Each starts once a session, only when a test asks for it."""
+"""Real parts for every test, each started once a session and only when a test asks for it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import migrations
 from deploy.local.models import DEMO_MODEL, import_model
 from deploy.local.services import DatabaseUrls, EmbeddedPostgres, EmbeddedRedis
 
@@ -24,10 +25,17 @@ def service_home() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres(service_home: Path) -> Iterator[DatabaseUrls]:
-    """A server with the three roles and an empty database `motet`: `postgresql://` URLs `.owner`, `.app`, `.system`."""
+    """A server with the three roles and an empty database: URLs `.owner`, `.app`, `.system`."""
     server = EmbeddedPostgres(service_home)
     yield server.start()
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def database(postgres: DatabaseUrls) -> DatabaseUrls:
+    """The same server at the newest revision."""
+    migrations.upgrade(postgres.owner)
+    return postgres
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +47,6 @@ def redis_url(service_home: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def demo_model_dir() -> Path:
-    """The demo model's Hugging Face folder, imported once a checkout into var/cache (or $MOTET_TEST_MODEL)."""
+    """The demo model's folder, imported once a checkout into var/cache (or $MOTET_TEST_MODEL)."""
     given = os.environ.get("MOTET_TEST_MODEL")
     return Path(given) if given else import_model(ROOT / "var" / "cache" / DEMO_MODEL)

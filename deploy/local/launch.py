@@ -4,9 +4,10 @@ Run by path, with the standard library only, so that it starts in milliseconds:
 
     python -I -S launch.py PARENT_PID SIGNAL UID GID -- program args...
 
-It asks the kernel to send SIGNAL when the parent dies (also by SIGKILL), drops to UID and GID where one is given (-1 keeps the
-current one), and executes the program, which keeps this process id. A hook between fork and exec could do the same, but Python
-code there is unsafe once the parent has threads. The signal is armed after the change of user, because that change disarms it.
+It asks the kernel to send SIGNAL when the parent dies (also by SIGKILL), drops to UID and GID where one is
+given (-1 keeps the current one), and executes the program, which keeps this process id. A hook between fork
+and exec could do the same, but Python code there is unsafe once the parent has threads. The signal is armed
+after the change of user, because that change disarms it.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def main(arguments: list[str]) -> None:
 
 def _become(uid: int, gid: int, program: list[str]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    # A checkout under /root is closed to every other user. Rather than open it up, let the program keep root's right to
-    # pass file permissions, and nothing else of root.
+    # A checkout under /root is closed to every other user. Rather than open it up, let the program keep
+    # root's right to pass file permissions, and nothing else of root.
     keep = sys.platform == "linux" and not _open_to_all(program[0], os.getcwd())
     if keep:
         _must(libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""`motet models import`: the demo model's GGUF becomes a Hugging Face folder, once, completely or not at all."""
+"""`motet models import`: a GGUF becomes a Hugging Face folder, once, completely or not at all."""
 
 from __future__ import annotations
 

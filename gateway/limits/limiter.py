@@ -1,0 +1,185 @@
+"""Admits, reserves, renews and settles against Redis, one script each.
+
+Order (docs/ARCHITECTURE.md, the walk): `admit` at the door, before a body is read; `reserve` once the tokens are
+counted; `settle` when the request has ended, however it ended. A refusal, of either kind, leaves every counter as
+it was. When a worker dies, its leases run out by themselves after `lease_s`; tokens it had reserved count as
+used, and refill with time like all others. When Redis can't be reached, nobody is let in: 503 with `Retry-After`
+is better than a limit that does not hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+from redis.asyncio import Redis
+
+from gateway.errors import Unavailable
+from gateway.limits.keys import LimitKeys
+from gateway.limits.metrics import DECISIONS, HELD
+from gateway.limits.verdict import Verdict
+from gateway.principal import Limits, Principal
+from gateway.redis import RedisKey, Script
+
+log = structlog.get_logger(__name__)
+
+REMEMBER_MS = 15 * 60 * 1000
+"""A reservation not renewed for this long is forgotten; settling it then gives nothing back."""
+
+CALL_TIMEOUT_S = 3.0
+"""For one script, waiting for a connection included."""
+
+_HERE = Path(__file__).parent
+ADMIT = Script.load(_HERE / "admit.lua")
+RESERVE = Script.load(_HERE / "reserve.lua")
+SETTLE = Script.load(_HERE / "settle.lua")
+RENEW = Script.load(_HERE / "renew.lua")
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What one request holds. Owned by its walk until `settle`."""
+
+    request_id: str
+    keys: LimitKeys
+    tenant_limits: Limits
+    key_limits: Limits
+    epoch: int  # tenant's, as last seen; another than the principal's = resolve again
+    headers: dict[str, str] = field(default_factory=dict)  # x-ratelimit-*
+    tokens: int = 0
+
+    def observe(self, verdict: Verdict) -> None:
+        if verdict.epoch is not None:
+            self.epoch = verdict.epoch
+        self.headers.update(verdict.headers)
+
+    @property
+    def parallel(self) -> list[int]:
+        return [self.tenant_limits.max_parallel or 0, self.key_limits.max_parallel or 0]
+
+
+class Limiter:
+    """One per worker: it renews the leases of the requests that run in this worker."""
+
+    def __init__(self, redis: Redis, *, lease_s: float) -> None:
+        self._redis = redis
+        self._lease_ms = int(lease_s * 1000)
+        self._held: dict[str, Reservation] = {}
+
+    async def admit(self, principal: Principal, request_id: str) -> Reservation:
+        """A request and a place; raises `RateLimited`, or `Unavailable` when Redis does not answer."""
+        keys = LimitKeys.of(principal)
+        tenant, key = principal.tenant_limits, principal.key_limits
+        reservation = Reservation(request_id, keys, tenant, key, principal.epoch)
+        verdict = Verdict.parse(
+            "requests",
+            await self._call(
+                ADMIT,
+                [*keys.requests, *keys.leases, keys.reservation(request_id), keys.epoch],
+                [
+                    tenant.requests_per_minute or 0,
+                    key.requests_per_minute or 0,
+                    *reservation.parallel,
+                    request_id,
+                    self._lease_ms,
+                    REMEMBER_MS,
+                ],
+            ),
+        )
+        _count(verdict)
+        if verdict.state == 0:
+            raise verdict.refusal(1, {})
+        reservation.observe(verdict)
+        self._held[request_id] = reservation
+        HELD.inc()
+        return reservation
+
+    async def reserve(self, reservation: Reservation, tokens: int) -> None:
+        """Tokens for the most the request may use; raises `RateLimited`, and then the reservation has ended."""
+        keys = reservation.keys
+        limits = [reservation.tenant_limits.tokens_per_minute or 0, reservation.key_limits.tokens_per_minute or 0]
+        verdict = Verdict.parse(
+            "tokens",
+            await self._call(
+                RESERVE,
+                [
+                    *keys.tokens,
+                    *keys.requests,
+                    *keys.leases,
+                    keys.reservation(reservation.request_id),
+                    keys.epoch,
+                ],
+                [*limits, tokens, reservation.request_id],
+            ),
+        )
+        _count(verdict)
+        if verdict.state == 0:
+            self._forget(reservation)
+            raise verdict.refusal(tokens, reservation.headers)
+        if verdict.state < 0:
+            raise Unavailable("The request's reservation ran out before it was counted.")
+        reservation.tokens = tokens
+        reservation.observe(verdict)
+
+    async def settle(self, reservation: Reservation, used: int) -> bool:
+        """Ends the reservation: unused tokens go back, the place is free. True for the one call that did it.
+
+        Never raises: an end must not fail because Redis is away; the lease then runs out by itself.
+        """
+        self._forget(reservation)
+        keys = reservation.keys
+        try:
+            ended = await self._call(
+                SETTLE,
+                [*keys.tokens, *keys.leases, keys.reservation(reservation.request_id)],
+                [used, reservation.request_id],
+            )
+        except Unavailable as error:
+            log.warning("settle_failed", request=reservation.request_id, error=str(error.__cause__ or error))
+            DECISIONS.labels("settle", "error").inc()
+            return False
+        return int(ended) == 1
+
+    async def run(self) -> None:
+        """Renews what this worker holds, three times a lease, until cancelled."""
+        while True:
+            await asyncio.sleep(self._lease_ms / 3000)
+            for reservation in list(self._held.values()):
+                try:
+                    await self._renew_one(reservation)
+                except Unavailable as error:
+                    log.warning("lease_renewal_failed", error=str(error.__cause__ or error))
+                    break
+
+    async def _renew_one(self, reservation: Reservation) -> None:
+        keys = reservation.keys
+        await self._call(
+            RENEW,
+            [*keys.leases, keys.reservation(reservation.request_id)],
+            [
+                *(int(limit > 0) for limit in reservation.parallel),
+                reservation.request_id,
+                self._lease_ms,
+                REMEMBER_MS,
+            ],
+        )
+
+    async def _call(self, script: Script, keys: Sequence[RedisKey], args: Sequence[int | str]) -> Any:
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await script(self._redis, keys, args)
+        except TimeoutError as error:
+            raise Unavailable("The limiter cannot answer now. Try again shortly.") from error
+
+    def _forget(self, reservation: Reservation) -> None:
+        if self._held.pop(reservation.request_id, None) is not None:
+            HELD.dec()
+
+
+def _count(verdict: Verdict) -> None:
+    limit = "parallel" if verdict.refused_by.parallel else verdict.meter
+    DECISIONS.labels(limit, {1: "admitted", 0: "refused"}.get(verdict.state, "ended")).inc()

@@ -1,0 +1,181 @@
+"""The limits against a real Redis: all or nothing, exactly once, and never more than what was promised."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from gateway.errors import RateLimited, Unavailable
+from gateway.limits.limiter import Limiter, Reservation
+from gateway.principal import Limits, Principal
+from gateway.redis import connect
+
+MakePrincipal = Callable[..., Principal]
+Picture = dict[bytes, bytes | None]
+
+
+async def picture(redis: Redis) -> Picture:
+    """Every key with its serialized value."""
+    return {key: await redis.dump(key) for key in await redis.keys("*")}
+
+
+async def try_admit(limiter: Limiter, who: Principal, request: str, tokens: int) -> Reservation | None:
+    try:
+        reservation = await limiter.admit(who, request)
+        await limiter.reserve(reservation, tokens)
+    except RateLimited:
+        return None
+    return reservation
+
+
+async def test_200_parallel_requests_never_pass_a_thousand_tokens(
+    limiter: Limiter, principal: MakePrincipal
+) -> None:
+    who = principal(key=Limits(tokens_per_minute=1000))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    answers = await asyncio.gather(*(try_admit(limiter, who, f"r{i}", 30) for i in range(200)))
+    refill = (loop.time() - began) * 1000 / 60
+    admitted = sum(30 for a in answers if a is not None)
+    assert 1000 - 30 < admitted <= 1000 + refill
+
+
+async def test_a_refusal_for_tokens_changes_no_key(
+    limiter: Limiter, redis: Redis, principal: MakePrincipal
+) -> None:
+    limits = Limits(requests_per_minute=100, tokens_per_minute=1000, max_parallel=10)
+    who = principal(tenant=limits, key=replace(limits, tokens_per_minute=500))
+    assert await try_admit(limiter, who, "first", 450)
+    before = await picture(redis)
+    assert await try_admit(limiter, who, "second", 450) is None
+    assert await picture(redis) == before
+
+
+@pytest.mark.parametrize("full", ["requests_per_minute", "max_parallel"])
+@pytest.mark.parametrize("level", ["tenant", "key"])
+async def test_a_refusal_at_the_door_changes_no_key(
+    limiter: Limiter, redis: Redis, principal: MakePrincipal, full: str, level: str
+) -> None:
+    roomy = Limits(requests_per_minute=100, tokens_per_minute=1000, max_parallel=10)
+    tight = replace(roomy, **{full: 1})
+    who = principal(**{"tenant": roomy, "key": roomy} | {level: tight})
+    await limiter.admit(who, "first")
+    before = await picture(redis)
+    with pytest.raises(RateLimited) as refused:
+        await limiter.admit(who, "second")
+    assert await picture(redis) == before
+    assert f"of this {level}" in refused.value.message
+    assert "limit 1, needed 1, available 0" in refused.value.message
+    assert int(refused.value.headers["retry-after"]) >= 1
+    assert int(refused.value.headers["retry-after-ms"]) >= 1
+
+
+async def test_waiting_as_told_is_enough(limiter: Limiter, principal: MakePrincipal) -> None:
+    who = principal(key=Limits(requests_per_minute=600))
+    for i in range(600):
+        await limiter.admit(who, f"r{i}")
+    with pytest.raises(RateLimited) as refused:
+        while True:
+            await limiter.admit(who, "more" + str(asyncio.get_running_loop().time()))
+    await asyncio.sleep(int(refused.value.headers["retry-after-ms"]) / 1000)
+    assert (await limiter.admit(who, "after")).request_id == "after"
+
+
+async def test_settling_gives_back_what_was_not_used(
+    limiter: Limiter, redis: Redis, principal: MakePrincipal
+) -> None:
+    who = principal(key=Limits(tokens_per_minute=1000, max_parallel=1))
+    first = await try_admit(limiter, who, "first", 1000)
+    assert first is not None
+    assert await limiter.settle(first, 100)
+    second = await limiter.admit(who, "second")  # the place is free before this call
+    await limiter.reserve(second, 900)
+    assert int(second.headers["x-ratelimit-remaining-tokens"]) <= 1
+    assert await limiter.settle(second, 900)
+    assert not await limiter.settle(second, 0)
+
+
+async def test_more_than_a_bucket_holds_passes_when_it_is_full_and_is_owed(
+    limiter: Limiter, principal: MakePrincipal
+) -> None:
+    who = principal(key=Limits(tokens_per_minute=100))
+    big = await try_admit(limiter, who, "big", 1_024)
+    assert big is not None
+    assert await try_admit(limiter, who, "next", 1) is None
+    await limiter.settle(big, 60)
+    assert await try_admit(limiter, who, "big again", 1_024) is None
+    assert await try_admit(limiter, who, "small", 40) is not None
+
+
+async def test_headers_speak_openais_form(limiter: Limiter, principal: MakePrincipal) -> None:
+    who = principal(tenant=Limits(requests_per_minute=60), key=Limits(tokens_per_minute=60_000))
+    reservation = await try_admit(limiter, who, "r", 100)
+    assert reservation is not None
+    assert reservation.headers == {
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "59",
+        "x-ratelimit-reset-requests": "1s",
+        "x-ratelimit-limit-tokens": "60000",
+        "x-ratelimit-remaining-tokens": "59900",
+        "x-ratelimit-reset-tokens": "100ms",
+    }
+
+
+async def test_a_dead_workers_lease_runs_out(redis: Redis, principal: MakePrincipal) -> None:
+    who = principal(key=Limits(max_parallel=1))
+    await Limiter(redis, lease_s=0.2).admit(who, "of a worker that dies")
+    alive = Limiter(redis, lease_s=0.2)
+    with pytest.raises(RateLimited):
+        await alive.admit(who, "too early")
+    await asyncio.sleep(0.25)
+    assert (await alive.admit(who, "later")).request_id == "later"
+
+
+async def test_a_live_workers_lease_is_renewed(redis: Redis, principal: MakePrincipal) -> None:
+    who = principal(key=Limits(max_parallel=1))
+    limiter = Limiter(redis, lease_s=0.3)
+    renewing = asyncio.create_task(limiter.run())
+    held = await limiter.admit(who, "long")
+    await asyncio.sleep(0.7)
+    with pytest.raises(RateLimited):
+        await limiter.admit(who, "other")
+    await limiter.settle(held, 0)
+    assert (await limiter.admit(who, "next")).request_id == "next"
+    renewing.cancel()
+
+
+async def test_counting_after_the_end_changes_nothing(
+    limiter: Limiter, redis: Redis, principal: MakePrincipal
+) -> None:
+    who = principal(key=Limits(tokens_per_minute=100, max_parallel=1))
+    reservation = await limiter.admit(who, "r")
+    await limiter.settle(reservation, 0)
+    before = await picture(redis)
+    with pytest.raises(Unavailable):
+        await limiter.reserve(reservation, 10)
+    assert await picture(redis) == before == {}
+
+
+async def test_nobody_passes_without_redis(principal: MakePrincipal) -> None:
+    away = connect("redis://127.0.0.1:1/0", timeout_s=0.2)
+    limiter = Limiter(away, lease_s=60)
+    who = principal()
+    with pytest.raises(Unavailable) as refused:
+        await limiter.admit(who, "r")
+    assert refused.value.headers["retry-after"] == "1"
+    await away.aclose()
+
+
+async def test_the_epoch_comes_with_every_answer(
+    limiter: Limiter, redis: Redis, principal: MakePrincipal
+) -> None:
+    who = principal()
+    reservation = await limiter.admit(who, "r")
+    assert reservation.epoch == who.epoch
+    await redis.set(reservation.keys.epoch, 7)
+    await limiter.reserve(reservation, 1)
+    assert reservation.epoch == 7

@@ -1,0 +1,1 @@
+"""Operators: passwords, sessions, bearer tokens."""

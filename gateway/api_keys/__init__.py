@@ -1,0 +1,1 @@
+"""API keys: made, shown once, proved at the door, revoked."""

@@ -1,0 +1,1 @@
+"""The append-only log of who changed what."""

@@ -1,0 +1,90 @@
+"""Logs as JSON without secrets, and metrics that add up over all workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final, TextIO
+
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+METRICS_CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+METRICS_DIR: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""Read by prometheus_client when it is first imported: `serve` sets it before a worker starts."""
+
+_SECRET_NAMES = re.compile(
+    r"authorization|cookie|password|secret|token|api_?key|pepper|prompt|messages|csrf", re.IGNORECASE
+)
+_SAFE_NAMES = re.compile(r"(^|_)(num|max|prompt|completion|cached|billed|used)_?tokens|tokens$|^key_id$|^token_id$")
+_SECRET_VALUES = re.compile(
+    r"\bmta?_[a-z2-7]{12}_[a-z2-7]+"  # API keys, admin tokens
+    r"|(?<=[Bb]earer )\S+"
+    r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"  # user:password@ of a URL
+)
+REDACTED: Final = "[redacted]"
+
+
+def configure_logging(stream: TextIO = sys.stderr, level: int = logging.INFO) -> None:
+    """One JSON object a line, for structlog and for the libraries that use `logging`."""
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                redact,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+
+
+def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Last processor before writing: fields with a secret's name are blanked, and secrets inside any text are cut."""
+    return {name: _clean(name, value) for name, value in event.items()}
+
+
+def render_metrics() -> bytes:
+    """The exposition text: of all workers when several share a metrics folder, else of this process."""
+    if METRICS_DIR not in os.environ:
+        return generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # untyped upstream
+    return generate_latest(registry)
+
+
+def _clean(name: str, value: Any) -> Any:
+    if _SECRET_NAMES.search(name) and not _SAFE_NAMES.search(name):
+        return REDACTED
+    match value:
+        case str():
+            return _SECRET_VALUES.sub(REDACTED, value)
+        case dict():
+            return {key: _clean(str(key), inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_clean(name, inner) for inner in value]
+        case None | bool() | int() | float():
+            return value
+        case _:
+            return _SECRET_VALUES.sub(REDACTED, str(value))

@@ -9,11 +9,11 @@ from gateway.principal import TenantId
 
 V = TypeVar("V")
 Key = tuple[TenantId, int, str]
-"""(tenant, its epoch, model): whatever changes a tenant's catalog moves its epoch, so entries never go stale."""
+"""(tenant, its epoch, model): what changes a tenant's catalog moves its epoch, so entries never go stale."""
 
 
 class ResolveCache(Generic[V]):
-    """Least recently used entries go first. Names that don't exist are not kept: anyone could make them up."""
+    """Least recently used entries go first. Unknown names are not kept: anyone could make them up."""
 
     def __init__(self, entries: int) -> None:
         self._entries = entries

@@ -48,7 +48,9 @@ class SecretFormat:
     def parse(self, text: str) -> Secret | None:
         """None for anything that can't be one, found without asking the database."""
         match = re.fullmatch(
-            rf"{self.prefix}_([a-z2-7]{{{PUBLIC_CHARACTERS}}})_[a-z2-7]{{{_SECRET_CHARACTERS}}}", text, re.ASCII
+            rf"{self.prefix}_([a-z2-7]{{{PUBLIC_CHARACTERS}}})_[a-z2-7]{{{_SECRET_CHARACTERS}}}",
+            text,
+            re.ASCII,
         )
         return Secret(match[1], text) if match else None
 

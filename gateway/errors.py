@@ -38,7 +38,12 @@ class ApiError(Exception):
         )
 
     def problem_body(self) -> bytes:
-        problem: dict[str, object] = {"type": "about:blank", "title": self.type, "status": self.status, "detail": self.message}
+        problem: dict[str, object] = {
+            "type": "about:blank",
+            "title": self.type,
+            "status": self.status,
+            "detail": self.message,
+        }
         if self.code is not None:
             problem["code"] = self.code
         if self.param is not None:
@@ -78,7 +83,9 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
     def __init__(self, model: str) -> None:
-        super().__init__(f"The model '{model}' does not exist or you do not have access to it.", param="model")
+        super().__init__(
+            f"The model '{model}' does not exist or you do not have access to it.", param="model"
+        )
 
 
 class MethodNotAllowed(ApiError):
@@ -115,7 +122,12 @@ class RateLimited(ApiError):
     code = "rate_limit_exceeded"
 
     def __init__(
-        self, message: str, *, retry_after_s: float, code: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        message: str,
+        *,
+        retry_after_s: float,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message, code=code, headers={**(headers or {}), **retry_headers(retry_after_s)})
 

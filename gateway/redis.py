@@ -61,7 +61,9 @@ class Script:
     def load(cls, path: Path) -> Script:
         return cls(path.read_text(encoding="utf-8"))
 
-    async def __call__(self, redis: Redis, keys: Sequence[RedisKey], args: Sequence[str | int | float]) -> Any:
+    async def __call__(
+        self, redis: Redis, keys: Sequence[RedisKey], args: Sequence[str | int | float]
+    ) -> Any:
         """The script's answer. Raises `Unavailable` when Redis can't answer."""
         with redis_errors():
             try:

@@ -20,7 +20,9 @@ METRICS_DIR: Final = "PROMETHEUS_MULTIPROC_DIR"
 _SECRET_NAMES = re.compile(
     r"authorization|cookie|password|secret|token|api_?key|pepper|prompt|messages|csrf", re.IGNORECASE
 )
-_SAFE_NAMES = re.compile(r"(^|_)(num|max|prompt|completion|cached|billed|used)_?tokens|tokens$|^key_id$|^token_id$")
+_SAFE_NAMES = re.compile(
+    r"(^|_)(num|max|prompt|completion|cached|billed|used)_?tokens|tokens$|^key_id$|^token_id$"
+)
 _SECRET_VALUES = re.compile(
     r"\bmta?_[a-z2-7]{12}_[a-z2-7]+"  # API keys, admin tokens
     r"|(?<=[Bb]earer )\S+"

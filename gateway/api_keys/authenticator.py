@@ -36,13 +36,17 @@ class _Proved:
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
     entries: int = 10_000
-    age_s: float = 10.0  # a change of the key is seen after this long at the latest; the epoch makes it faster
+    age_s: float = (
+        10.0  # a change of the key is seen after this long at the latest; the epoch makes it faster
+    )
 
 
 class Authenticator:
     """One per worker. A cache miss costs one query; malformed keys cost nothing."""
 
-    def __init__(self, db: Database, peppers: Peppers, epochs: Epochs, limits: CacheLimits | None = None) -> None:
+    def __init__(
+        self, db: Database, peppers: Peppers, epochs: Epochs, limits: CacheLimits | None = None
+    ) -> None:
         limits = limits or CacheLimits()
         self._db = db
         self._peppers = peppers
@@ -73,6 +77,14 @@ class Authenticator:
             raise Unauthenticated
         self._remember_use(proved.principal.key_id, now)
         return proved.principal
+
+    async def fresh_principal(self, authorization: str | None) -> Principal:
+        """Like `principal`, for routes that don't pass the limiter: asks Redis whether the tenant's epoch moved."""
+        principal = await self.principal(authorization)
+        if await self._epochs.current(principal.tenant) in (None, principal.epoch):
+            return principal
+        self.invalidate(principal.tenant)
+        return await self.principal(authorization)
 
     def invalidate(self, tenant: TenantId) -> None:
         """Forget what is cached of a tenant, because its epoch moved."""
@@ -121,7 +133,9 @@ class Authenticator:
         if key.pepper_version == self._peppers.current_version:
             return
         async with self._db.system_session() as session:
-            await repository.reseal(session, key.id, self._peppers.seal(secret), self._peppers.current_version)
+            await repository.reseal(
+                session, key.id, self._peppers.seal(secret), self._peppers.current_version
+            )
         log.info("api_key_resealed", key_id=key.key_id)
 
     def _remember_use(self, key_id: str, now: datetime) -> None:

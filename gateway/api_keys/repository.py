@@ -22,7 +22,9 @@ class Found(NamedTuple):
 
 async def find(session: SystemRead, key_id: str) -> Found | None:
     """A key with its tenant, by the key's public id; the only look-up that does not start from a tenant."""
-    statement = select(ApiKey, Tenant).join(Tenant, Tenant.id == ApiKey.tenant_id).where(ApiKey.key_id == key_id)
+    statement = (
+        select(ApiKey, Tenant).join(Tenant, Tenant.id == ApiKey.tenant_id).where(ApiKey.key_id == key_id)
+    )
     row = (await session.execute(statement)).one_or_none()
     return None if row is None else Found(row[0], row[1])
 
@@ -53,7 +55,10 @@ async def add(session: TenantWrite, key: ApiKey) -> None:
 async def list_of(session: TenantRead, tenant: TenantId) -> list[ApiKey]:
     """Newest first; revoked ones too."""
     statement = (
-        select(ApiKey).where(ApiKey.tenant_id == tenant).order_by(ApiKey.created_at.desc(), ApiKey.id).limit(MAX_KEYS)
+        select(ApiKey)
+        .where(ApiKey.tenant_id == tenant)
+        .order_by(ApiKey.created_at.desc(), ApiKey.id)
+        .limit(MAX_KEYS)
     )
     return list((await session.scalars(statement)).all())
 

@@ -25,9 +25,7 @@ class AdapterVersion(Base):
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
         UniqueConstraint("adapter_id", "number", name="adapter_versions_number"),
-        CheckConstraint(
-            "state in ('pending', 'ready', 'refused', 'retired')", name="adapter_versions_state"
-        ),
+        CheckConstraint("state in ('pending', 'ready', 'refused', 'retired')", name="adapter_versions_state"),
         Index("adapter_versions_artefact", "tenant_id", "artefact"),
     )
 

@@ -24,7 +24,9 @@ class Tenant(Base):
     name: Mapped[str] = mapped_column(unique=True)
     status: Mapped[str] = mapped_column(server_default=text("'active'"))
     salt: Mapped[str]  # enters every KV block's name, so that tenants share no cache
-    epoch: Mapped[int] = mapped_column(server_default=text("1"))  # moves when anything cached about the tenant changed
+    epoch: Mapped[int] = mapped_column(
+        server_default=text("1")
+    )  # moves when anything cached about the tenant changed
     requests_per_minute: Mapped[int | None]
     tokens_per_minute: Mapped[int | None]
     max_parallel: Mapped[int | None]

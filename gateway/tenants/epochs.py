@@ -16,7 +16,7 @@ from gateway.db import SystemWrite, TenantWrite
 from gateway.errors import Unavailable
 from gateway.models import Tenant
 from gateway.principal import TenantId
-from gateway.redis import Script, TenantKeys
+from gateway.redis import Script, TenantKeys, redis_errors
 
 log = structlog.get_logger(__name__)
 
@@ -48,3 +48,9 @@ class Epochs:
             await _RAISE(self._redis, [TenantKeys(tenant).epoch], [epoch])
         except Unavailable:
             log.warning("epoch_not_published", tenant=str(tenant), epoch=epoch)
+
+    async def current(self, tenant: TenantId) -> int | None:
+        """The copy; None when Redis holds none. Raises `Unavailable`."""
+        with redis_errors():
+            known = await self._redis.get(TenantKeys(tenant).epoch)
+        return None if known is None else int(known)

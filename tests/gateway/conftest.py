@@ -1,4 +1,4 @@
-"""The gateway's tests talk to a real PostgreSQL at the newest revision and a real Redis; each makes tenants of its own."""
+"""The gateway's tests talk to a real PostgreSQL and a real Redis; each makes tenants of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-import migrations
 from deploy.local.services import DatabaseUrls
 from gateway.db import Database
 from gateway.ids import uuid7
@@ -17,18 +16,11 @@ from gateway.principal import TenantId
 from gateway.redis import connect
 
 
-@pytest.fixture(scope="session")
-def database_urls(postgres: DatabaseUrls) -> DatabaseUrls:
-    """URLs of the migrated database."""
-    migrations.upgrade(postgres.owner)
-    return postgres
-
-
 @pytest.fixture
-async def db(database_urls: DatabaseUrls) -> AsyncIterator[Database]:
-    database = Database(database_urls.app, database_urls.system)
-    yield database
-    await database.close()
+async def db(database: DatabaseUrls) -> AsyncIterator[Database]:
+    opened = Database(database.app, database.system)
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture

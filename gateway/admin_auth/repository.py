@@ -1,0 +1,78 @@
+"""All SQL of operators and their tokens."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from gateway.db import SystemRead, SystemWrite
+from gateway.models import Admin, AdminToken
+
+
+class FoundToken(NamedTuple):
+    token: AdminToken
+    admin: Admin
+
+
+async def find_by_email(session: SystemRead, email: str) -> Admin | None:
+    statement = select(Admin).where(Admin.email == email, Admin.disabled_at.is_(None))
+    return (await session.scalars(statement)).one_or_none()
+
+
+async def find(session: SystemRead, admin: UUID) -> Admin | None:
+    statement = select(Admin).where(Admin.id == admin, Admin.disabled_at.is_(None))
+    return (await session.scalars(statement)).one_or_none()
+
+
+async def find_token(session: SystemRead, token_id: str) -> FoundToken | None:
+    """A token that is neither revoked nor expired, with its operator, who is not disabled."""
+    statement = (
+        select(AdminToken, Admin)
+        .join(Admin, Admin.id == AdminToken.admin_id)
+        .where(
+            AdminToken.token_id == token_id,
+            AdminToken.revoked_at.is_(None),
+            func.coalesce(AdminToken.expires_at, "infinity") > func.now(),
+            Admin.disabled_at.is_(None),
+        )
+    )
+    row = (await session.execute(statement)).one_or_none()
+    return None if row is None else FoundToken(row[0], row[1])
+
+
+async def put_admin(session: SystemWrite, admin: UUID, email: str, password_hash: str) -> UUID:
+    """Create the operator, or give the existing one this password; its id."""
+    statement = (
+        insert(Admin)
+        .values(id=admin, email=email, password_hash=password_hash)
+        .on_conflict_do_update(index_elements=[Admin.email], set_={"password_hash": password_hash})
+        .returning(Admin.id)
+    )
+    return (await session.execute(statement)).scalar_one()
+
+
+async def put_token(session: SystemWrite, token: AdminToken) -> None:
+    """Register a token; one that exists keeps its row, sealed anew."""
+    values = {
+        "id": token.id,
+        "admin_id": token.admin_id,
+        "token_id": token.token_id,
+        "secret_hmac": token.secret_hmac,
+        "pepper_version": token.pepper_version,
+        "name": token.name,
+    }
+    sealed = {"secret_hmac": token.secret_hmac, "pepper_version": token.pepper_version}
+    await session.execute(
+        insert(AdminToken)
+        .values(**values)
+        .on_conflict_do_update(index_elements=[AdminToken.token_id], set_=sealed)
+    )
+
+
+async def reseal(session: SystemWrite, token: UUID, sealed: bytes, version: str) -> None:
+    await session.execute(
+        update(AdminToken).where(AdminToken.id == token).values(secret_hmac=sealed, pepper_version=version)
+    )

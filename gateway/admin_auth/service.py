@@ -1,0 +1,98 @@
+"""Proves operators: by a session cookie in browsers, by a bearer token in scripts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+from redis.asyncio import Redis
+
+from gateway.admin_auth import repository
+from gateway.admin_auth.passwords import NOBODY, is_password
+from gateway.admin_auth.sessions import COOKIE, Session, SessionStore
+from gateway.credentials import Peppers, SecretFormat
+from gateway.db import Database
+from gateway.errors import RateLimited, Unauthenticated
+from gateway.models import Admin as AdminRow
+from gateway.principal import Admin
+from gateway.redis import PlatformKeys, Script
+
+log = structlog.get_logger(__name__)
+
+ADMIN_TOKEN = SecretFormat("mta")
+WINDOW_MS = 5 * 60 * 1000
+ATTEMPTS_PAIR = (
+    10  # of one email from one address in a window: an attacker elsewhere can't lock the owner out
+)
+ATTEMPTS_ADDRESS = 30
+ATTEMPTS_EMAIL = 300
+_KEYS = PlatformKeys("log-in")
+_LOG_IN = Script.load(Path(__file__).parent / "log_in.lua")
+
+
+class AdminAuthenticator:
+    def __init__(self, db: Database, redis: Redis, peppers: Peppers) -> None:
+        self._db = db
+        self._redis = redis
+        self._peppers = peppers
+        self._sessions = SessionStore(redis)
+
+    async def log_in(self, email: str, password: str, address: str) -> tuple[str, Session]:
+        """The cookie's value and the session. Raises `RateLimited`, and `Unauthenticated` for whatever is wrong."""
+        email = email.strip().lower()
+        await self._count_attempt(email, address)
+        async with self._db.system_reader() as session:
+            admin = await repository.find_by_email(session, email)
+        if not await is_password(password, admin.password_hash if admin else NOBODY) or admin is None:
+            log.info("admin_log_in_refused", address=address)
+            raise Unauthenticated("The email or the password is wrong.", code="invalid_credentials")
+        cookie, kept = await self._sessions.open(admin.id)
+        return cookie, Session(_admin(admin), kept.csrf)
+
+    async def by_session(self, cookies: Mapping[str, str]) -> Session:
+        """The session that a browser's cookie names. Raises `Unauthenticated`."""
+        cookie = cookies.get(COOKIE)
+        kept = await self._sessions.find(cookie) if cookie else None
+        if kept is None:
+            raise Unauthenticated("Log in, or send an admin token.", code="not_logged_in")
+        async with self._db.system_reader() as session:
+            admin = await repository.find(session, kept.admin)
+        if admin is None:
+            raise Unauthenticated("Log in, or send an admin token.", code="not_logged_in")
+        return Session(_admin(admin), kept.csrf)
+
+    async def by_token(self, authorization: str) -> Admin:
+        """Whom an admin token proves. Raises `Unauthenticated`."""
+        secret = ADMIN_TOKEN.from_header(authorization)
+        if secret is None:
+            raise Unauthenticated("The admin token is wrong.", code="invalid_admin_token")
+        async with self._db.system_reader() as session:
+            found = await repository.find_token(session, secret.public_id)
+        if found is None or not self._peppers.proves(
+            secret, found.token.secret_hmac, found.token.pepper_version
+        ):
+            raise Unauthenticated("The admin token is wrong.", code="invalid_admin_token")
+        if found.token.pepper_version != self._peppers.current_version:
+            sealed, version = self._peppers.seal(secret), self._peppers.current_version
+            async with self._db.system_session() as writing:
+                await repository.reseal(writing, found.token.id, sealed, version)
+        return _admin(found.admin)
+
+    async def log_out(self, cookies: Mapping[str, str]) -> None:
+        if cookie := cookies.get(COOKIE):
+            await self._sessions.close(cookie)
+
+    async def _count_attempt(self, email: str, address: str) -> None:
+        who = hashlib.sha256(email.encode()).hexdigest()
+        keys = [_KEYS.key("pair", address, who), _KEYS.key("address", address), _KEYS.key("email", who)]
+        allowed, wait_ms = await _LOG_IN(
+            self._redis, keys, [ATTEMPTS_PAIR, ATTEMPTS_ADDRESS, ATTEMPTS_EMAIL, WINDOW_MS]
+        )
+        if not allowed:
+            raise RateLimited("Too many attempts to log in.", retry_after_s=int(wait_ms) / 1000)
+
+
+def _admin(row: AdminRow) -> Admin:
+    return Admin(row.id, row.email)

@@ -1,0 +1,75 @@
+"""Sessions of operators in browsers: an opaque cookie whose digest names the session in Redis, and a CSRF token."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass
+from uuid import UUID
+
+import msgspec
+from redis.asyncio import Redis
+
+from gateway.errors import Forbidden
+from gateway.principal import Admin
+from gateway.redis import PlatformKeys, RedisKey, redis_errors
+
+COOKIE = "motet_session"
+IDLE_S = 8 * 3600  # without a request
+LIFE_S = 24 * 3600  # whatever happens
+_KEYS = PlatformKeys("session")
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What Redis holds."""
+
+    admin: UUID
+    csrf: str
+    ends_at: float  # Unix time
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    admin: Admin
+    csrf: str
+
+    def require_csrf(self, given: str | None) -> None:
+        """Raises `Forbidden` unless the request carries the session's token: another site can't read it."""
+        if given is None or not hmac.compare_digest(given.encode(), self.csrf.encode()):
+            raise Forbidden("The header 'x-csrf-token' is missing or wrong.", code="csrf_failed")
+
+
+class SessionStore:
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def open(self, admin: UUID) -> tuple[str, Kept]:
+        """A new session: the cookie's value, and what is kept."""
+        cookie = secrets.token_urlsafe(32)
+        kept = Kept(admin, secrets.token_urlsafe(32), time.time() + LIFE_S)
+        with redis_errors():
+            await self._redis.set(_key(cookie), msgspec.json.encode(kept), ex=IDLE_S)
+        return cookie, kept
+
+    async def find(self, cookie: str) -> Kept | None:
+        """A live session, which is thereby kept alive."""
+        with redis_errors():
+            raw = await self._redis.get(_key(cookie))
+            if raw is None:
+                return None
+            kept = msgspec.json.decode(raw, type=Kept)
+            left_s = kept.ends_at - time.time()
+            if left_s <= 0:
+                return None
+            await self._redis.expire(_key(cookie), max(1, min(IDLE_S, int(left_s))))
+        return kept
+
+    async def close(self, cookie: str) -> None:
+        with redis_errors():
+            await self._redis.delete(_key(cookie))
+
+
+def _key(cookie: str) -> RedisKey:
+    return _KEYS.key(hashlib.sha256(cookie.encode()).hexdigest())

@@ -1,0 +1,111 @@
+"""The outermost ASGI layer: every request gets an id, every answer the same headers, every log line both."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Final
+from uuid import UUID
+
+import structlog
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, HTTPSendMessage, Message, Receive, Scope, Send
+from prometheus_client import Counter, Histogram
+
+from gateway.ids import uuid7
+
+log = structlog.get_logger("gateway.access")
+
+MAX_CLIENT_ID: Final = 128
+_CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_QUIET = {"/healthz", "/readyz", "/metrics"}
+
+SECURITY_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"strict-transport-security", b"max-age=31536000"),  # browsers heed it over HTTPS only
+)
+API_POLICY: Final = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+NO_STORE: Final = (b"cache-control", b"no-store")
+
+REQUESTS = Counter("motet_http_requests", "HTTP requests answered.", ["route", "method", "status"])
+DURATION = Histogram(
+    "motet_http_request_duration_seconds",
+    "From the first byte of a request to the last byte of its answer.",
+    ["route"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
+)
+
+
+def request_id_of(scope: Scope) -> UUID:
+    """The id that this request was given at the door (UUIDv7)."""
+    found = scope["state"]["request_id"]
+    assert isinstance(found, UUID)
+    return found
+
+
+def client_request_id_of(scope: Scope) -> str | None:
+    """What the client sent as `x-request-id`, if it is printable and at most 128 characters; never used as an id."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            text = value.decode("latin-1")
+            return text if _CLIENT_ID.fullmatch(text) else None
+    return None
+
+
+class Envelope:
+    """Wraps the whole application, so that answers made by the router itself (404, 405) pass through too."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        request_id = uuid7()
+        scope.setdefault("state", {})["request_id"] = request_id
+        exchange = _Exchange(scope, send, request_id)
+        with structlog.contextvars.bound_contextvars(request_id=str(request_id)):
+            try:
+                await self._app(scope, receive, exchange.send)
+            finally:
+                exchange.record()
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, scope: Scope, send: Send, request_id: UUID) -> None:
+        self._scope = scope
+        self._send = send
+        self._request_id = request_id
+        self._status = 0
+        self._started = time.perf_counter()
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            message["headers"] = self._headers(message)
+        await self._send(message)
+
+    def record(self) -> None:
+        seconds = time.perf_counter() - self._started
+        # A label must not be what a client typed: unmatched paths are one series.
+        route = str(self._scope.get("path_template") or "unmatched")
+        method = str(self._scope.get("method", ""))
+        REQUESTS.labels(route, method if method in _METHODS else "other", str(self._status)).inc()
+        DURATION.labels(route).observe(seconds)
+        if route not in _QUIET:
+            log.info("request", method=method, route=route, status=self._status, ms=round(seconds * 1000, 1))
+
+    def _headers(self, message: HTTPSendMessage) -> list[tuple[bytes, bytes]]:
+        headers = list(message.get("headers", []))  # type: ignore[call-overload]  # a union of messages
+        present = {name.lower() for name, _ in headers}
+        own = [(b"x-request-id", str(self._request_id).encode()), *SECURITY_HEADERS, API_POLICY, NO_STORE]
+        return [*headers, *(pair for pair in own if pair[0] not in present)]
+
+
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}

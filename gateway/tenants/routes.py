@@ -1,0 +1,39 @@
+"""HTTP of tenants: operators only."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from litestar import get, patch, post
+from litestar.params import Parameter
+
+from gateway.audit.service import Actor
+from gateway.services import Services
+from gateway.tenants.schemas import TenantCreate, TenantOut, TenantPage, TenantPatch
+
+PageSize = Annotated[int, Parameter(ge=1, le=200, description="Tenants in one answer.")]
+
+
+@post("/api/v1/tenants", summary="Create a tenant")
+async def create_tenant(services: Services, actor: Actor, data: TenantCreate) -> TenantOut:
+    return TenantOut.of(await services.tenants.create(actor, data))
+
+
+@get("/api/v1/tenants", summary="List tenants, oldest first")
+async def list_tenants(services: Services, after: UUID | None = None, limit: PageSize = 50) -> TenantPage:
+    tenants = await services.tenants.page(after, limit + 1)
+    return TenantPage([TenantOut.of(tenant) for tenant in tenants[:limit]], has_more=len(tenants) > limit)
+
+
+@get("/api/v1/tenants/{tenant:uuid}", summary="One tenant")
+async def get_tenant(services: Services, tenant: UUID) -> TenantOut:
+    return TenantOut.of(await services.tenants.get(tenant))
+
+
+@patch("/api/v1/tenants/{tenant:uuid}", summary="Change a tenant's limits or status")
+async def change_tenant(services: Services, actor: Actor, tenant: UUID, data: TenantPatch) -> TenantOut:
+    return TenantOut.of(await services.tenants.change(actor, tenant, data))
+
+
+handlers = [create_tenant, list_tenants, get_tenant, change_tenant]

@@ -1,0 +1,116 @@
+"""The Llama family's forward pass over the rows of a step, flattened to [num_tokens, hidden].
+
+The residual stream is float32; everything else is in the model's dtype, with float32 sums inside kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.kernels.lora import GROUPS, LoraStep
+from engine.kernels.shapes import AttentionShape, Chunks, HeadNorms, Kernels, LayerCache
+from engine.model.config import ModelConfig
+from engine.model.linear import Linear, new_linear
+
+
+@dataclass(frozen=True, slots=True)
+class StepTensors:
+    tokens: Tensor  # int64 [num_tokens]
+    chunks: Chunks
+    lora: LoraStep | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    attention_norm: Tensor
+    mlp_norm: Tensor
+    head_norms: HeadNorms | None
+    linears: Mapping[str, Linear]  # by fused group
+
+
+class LlamaModel:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, Tensor],
+        kernels: Kernels,
+        *,
+        dtype: torch.dtype,
+        block_size: int,
+        max_model_len: int,
+    ) -> None:
+        self.config = config
+        self.attention = AttentionShape(
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_dim,
+            block_size,
+            config.head_dim**-0.5,
+            config.norm_eps,
+        )
+        self._kernels = kernels
+        self._cos_sin = config.rope.table(max_model_len)
+        cast = {name: tensor.to(dtype) for name, tensor in weights.items()}
+        self._embedding = cast["model.embed_tokens.weight"]
+        self._final_norm = cast["model.norm.weight"]
+        self._layers = [_layer(config, cast, f"model.layers.{i}.") for i in range(config.num_layers)]
+        self._head = new_linear(self._embedding if config.tied_embeddings else cast["lm_head.weight"])
+
+    def forward(self, step: StepTensors, caches: Sequence[LayerCache]) -> Tensor:
+        """The residual stream after the last layer, float32 [num_tokens, hidden]."""
+        kernels, shape, eps = self._kernels, self.attention, self.config.norm_eps
+        residual = self._embedding[step.tokens].float()
+        delta: Tensor | None = None
+        for index, (layer, cache) in enumerate(zip(self._layers, caches, strict=True)):
+            x = kernels.add_norm(residual, delta, layer.attention_norm, eps)
+            qkv = self._linear(step, index, "qkv", x)
+            q = kernels.rotate_and_store(shape, step.chunks, qkv, layer.head_norms, self._cos_sin, cache)
+            attended = kernels.attend(shape, step.chunks, q, cache)
+            delta = self._linear(step, index, "o", attended)
+            x = kernels.add_norm(residual, delta, layer.mlp_norm, eps)
+            inner = kernels.silu_mul(self._linear(step, index, "gate_up", x))
+            delta = self._linear(step, index, "down", inner)
+        assert delta is not None
+        residual += delta
+        return residual
+
+    def logits(self, residual: Tensor) -> Tensor:
+        """float32 [rows, vocab] of rows of the residual stream."""
+        normed = self._kernels.add_norm(residual, None, self._final_norm, self.config.norm_eps)
+        return self._head(normed).float()
+
+    def _linear(self, step: StepTensors, layer: int, group: str, x: Tensor) -> Tensor:
+        y = self._layers[layer].linears[group](x)
+        if step.lora is not None:
+            self._kernels.lora(step.lora, layer, group, x, y)
+        return y
+
+
+def _layer(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> _Layer:
+    norms = None
+    if config.head_norms:
+        norms = HeadNorms(
+            weights[prefix + "self_attn.q_norm.weight"], weights[prefix + "self_attn.k_norm.weight"]
+        )
+    return _Layer(
+        weights[prefix + "input_layernorm.weight"],
+        weights[prefix + "post_attention_layernorm.weight"],
+        norms,
+        {group: _fused(weights, prefix, sites) for group, sites in GROUPS.items()},
+    )
+
+
+def _fused(weights: Mapping[str, Tensor], prefix: str, sites: tuple[str, ...]) -> Linear:
+    """One product for sites that read the same input; a site without a bias beside one that has it counts as zero."""
+    names = [
+        prefix + ("mlp." if site.startswith(("gate", "up", "down")) else "self_attn.") + site for site in sites
+    ]
+    weight = torch.cat([weights[f"{name}.weight"] for name in names])
+    biases = [weights.get(f"{name}.bias") for name in names]
+    if all(bias is None for bias in biases):
+        return new_linear(weight)
+    return new_linear(weight, torch.cat([bias for bias in biases if bias is not None]))

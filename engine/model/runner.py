@@ -1,0 +1,161 @@
+"""Carries out plans on CPU: holds the model, the KV cache and the adapter slots (`engine.core.plan.Runner`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from adapters.wire import MAX_TOP_LOGPROBS
+from engine.core.plan import Row, RowResult, StepPlan
+from engine.core.protocol import TokenLogprob
+from engine.kernels.cpu import open_kernels
+from engine.kernels.lora import KernelAdapter, SlotTable, plan_lora
+from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, Kernels, LayerCache, cut_chunks, new_cache
+from engine.model.config import ModelConfig, ModelRefused, read_config
+from engine.model.llama import LlamaModel, StepTensors
+from engine.model.sampler import choose, logprobs_of
+from engine.model.weights import base_digest, load_weights
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LOGPROB_ROWS = 64  # rows of prompt logits held at a time: 64 x 150,000 x 4 bytes is 38 MB
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunnerOptions:
+    dtype: str = "bfloat16"  # a key of DTYPES
+    max_model_len: int | None = None  # None = what the model was made for
+    num_blocks: int | None = None  # None = as many as `kv_bytes` holds
+    kv_bytes: int = 1 << 30
+    block_size: int = 16  # positions; a multiple of 16
+    num_slots: int = 8
+    num_threads: int = 2
+
+
+class ModelRunner:
+    """The numerics of one replica. All calls come from one thread; `execute` is deterministic in bfloat16: a row's
+    bits don't depend on the other rows of its plan, on how its prompt was cut, or on where its KV lies."""
+
+    def __init__(self, model_dir: Path, options: RunnerOptions, kernels: Kernels | None = None) -> None:
+        """Loads the model. Raises `ModelRefused`."""
+        torch.set_num_threads(options.num_threads)
+        self.config = read_config(model_dir)
+        self.max_model_len = options.max_model_len or self.config.max_position_embeddings
+        self.block_size = options.block_size
+        self.num_slots = options.num_slots
+        _check(self.config, options, self.max_model_len)
+        dtype = DTYPES[options.dtype]
+        weights = load_weights(model_dir, self.config)
+        self.base_digest = base_digest(self.config, weights, dtype)
+        with torch.inference_mode():
+            self._model = LlamaModel(
+                self.config,
+                weights,
+                kernels or open_kernels(options.num_threads),
+                dtype=dtype,
+                block_size=options.block_size,
+                max_model_len=self.max_model_len,
+            )
+            shape = self._model.attention
+            self.num_blocks = options.num_blocks or _blocks_in(options.kv_bytes, shape, self.config.num_layers, dtype)
+            self._caches = [new_cache(shape, self.num_blocks, dtype) for _ in range(self.config.num_layers)]
+        self._slots = SlotTable(options.num_slots, self.config.num_layers, self.config.sites)
+        self._tails: dict[int, Tensor] = {}
+        _log.info("model %s is loaded: %d KV blocks of %d", model_dir.name, self.num_blocks, self.block_size)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        return self.config.eos_token_ids
+
+    def execute(self, plan: StepPlan) -> list[RowResult]:
+        with torch.inference_mode():
+            residual = self._model.forward(self._tensors(plan.rows), self._caches)
+            return self._results(plan.rows, residual)
+
+    def install(self, slot: int, adapter: object) -> None:
+        """`adapter`: a `KernelAdapter`, as `AdapterFiles.load` gives."""
+        assert isinstance(adapter, KernelAdapter)
+        self._slots.install(slot, adapter)
+
+    def clear(self, slot: int) -> None:
+        self._slots.clear(slot)
+
+    def _tensors(self, rows: Sequence[Row]) -> StepTensors:
+        tokens = [token for row in rows for token in row.tokens]
+        return StepTensors(
+            torch.tensor(tokens, dtype=torch.int64),
+            cut_chunks([(len(row.tokens), row.start, row.block_table) for row in rows], self._model.attention),
+            plan_lora(self._slots, [(row.slot, len(row.tokens)) for row in rows]),
+        )
+
+    def _results(self, rows: Sequence[Row], residual: Tensor) -> list[RowResult]:
+        ends: list[int] = []
+        for row in rows:
+            ends.append((ends[-1] if ends else 0) + len(row.tokens))
+        sampled = [index for index, row in enumerate(rows) if row.sample is not None]
+        choices = {}
+        if sampled:
+            logits = self._model.logits(residual[[ends[index] - 1 for index in sampled]])
+            plans = [row.sample for row in rows if row.sample is not None]
+            choices = dict(zip(sampled, choose(logits, plans), strict=True))
+        results = []
+        for index, row in enumerate(rows):
+            prompt = self._prompt_logprobs(row, residual[ends[index] - len(row.tokens) : ends[index]])
+            if (choice := choices.get(index)) is not None:
+                results.append(RowResult(row.sequence, choice.token, choice.logprob, prompt, choice.error))
+            elif row.prompt_logprobs:
+                results.append(RowResult(row.sequence, prompt_logprobs=prompt))
+        return results
+
+    def _prompt_logprobs(self, row: Row, residual: Tensor) -> list[TokenLogprob | None]:
+        """Each with the `MAX_TOP_LOGPROBS` best, since a row doesn't say how many are wanted. A chunk's first token
+        is told by the last row of the chunk before, which is kept here between the two steps."""
+        if not row.prompt_logprobs:
+            return []
+        told: list[TokenLogprob | None] = []
+        tail = self._tails.pop(row.sequence, None)
+        tokens = list(row.tokens[1:])
+        before = residual[:-1]
+        if row.start > 0 and tail is not None:
+            tokens, before = list(row.tokens), torch.cat((tail, before))
+        elif row.start > 0:
+            told.append(None)
+        if row.sample is None:
+            self._keep_tail(row.sequence, residual[-1:])
+        for start in range(0, len(tokens), LOGPROB_ROWS):
+            logits = self._model.logits(before[start : start + LOGPROB_ROWS].clone())
+            told.extend(logprobs_of(logits, tokens[start : start + LOGPROB_ROWS], MAX_TOP_LOGPROBS))
+        return told
+
+    def _keep_tail(self, sequence: int, tail: Tensor) -> None:
+        """At most as many as there are blocks: a sequence that went away between chunks leaves one behind."""
+        self._tails[sequence] = tail.clone()
+        while len(self._tails) > self.num_blocks:
+            del self._tails[next(iter(self._tails))]
+
+
+def _check(config: ModelConfig, options: RunnerOptions, max_model_len: int) -> None:
+    if options.dtype not in DTYPES:
+        raise ModelRefused(f"dtype {options.dtype!r} is not served; known: {', '.join(DTYPES)}")
+    if options.block_size < 1 or options.block_size % 16:
+        raise ModelRefused(f"block size {options.block_size} is not a multiple of 16")
+    if config.head_dim > MAX_HEAD_DIM or config.num_heads // config.num_kv_heads > 64:
+        raise ModelRefused(f"head_dim {config.head_dim} or the head group is larger than the kernels take")
+    config.check_context(max_model_len)
+
+
+def _blocks_in(budget: int, shape: AttentionShape, num_layers: int, dtype: torch.dtype) -> int:
+    per_block = 2 * num_layers * shape.block_size * shape.num_kv_heads * shape.padded_dim * dtype.itemsize
+    if budget < per_block:
+        raise ModelRefused(f"the KV budget of {budget} bytes holds no block of {per_block}")
+    return budget // per_block

@@ -1,0 +1,129 @@
+"""Settings of an engine replica: read once, frozen, every limit with its unit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _shared(name: str) -> AliasChoices:
+    """A setting that engine and gateway share: `MOTET_ENGINE_<NAME>` wins over `MOTET_<NAME>`."""
+    return AliasChoices(f"motet_engine_{name}", f"motet_{name}")
+
+
+class EngineSettings(BaseSettings):
+    """`MOTET_ENGINE_*` (and shared `MOTET_*`) variables; the command line overrides them by field name."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="MOTET_ENGINE_",
+        frozen=True,
+        extra="ignore",
+        populate_by_name=True,
+        protected_namespaces=(),
+    )
+
+    # secrets
+    token: SecretStr  # bearer token of every route but /healthz
+    token_previous: SecretStr | None = None  # still taken while the token is rotated
+
+    # where
+    host: str = "127.0.0.1"
+    port: int = Field(8090, ge=0, le=65_535)  # 0 = any free one
+    model: Path = Field(validation_alias=_shared("base_model"))  # Hugging Face folder of the base
+    name: str = Field(
+        "", validation_alias=_shared("base_name")
+    )  # public id of the base; "" = the folder's name
+    store: str = Field("file:var/store", validation_alias=_shared("store_url"))
+    cache_dir: Path = Field(Path("var/cache/adapters"), validation_alias=_shared("cache_dir"))
+    journal_dir: Path = Field(Path("var/journal/engine"), validation_alias=_shared("journal_dir"))
+    runtime_dir: Path | None = None  # holds the local sockets; None = a fresh temporary folder
+
+    # the core
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    slots: int = Field(8, ge=1, le=1_024)  # adapters in the batch's memory at a time
+    max_rank: int = Field(256, ge=1, le=1_024)
+    host_bytes: int = Field(2 * 1024**3, ge=0)  # adapters in host memory
+    cache_bytes: int = Field(20 * 1024**3, ge=0)  # adapters on disk
+    loader_threads: int = Field(2, ge=1, le=64)
+    block_size: int = Field(16, ge=1, le=256)  # tokens of one KV block
+    num_blocks: int | None = Field(None, ge=1)  # None = as many as fit in kv_bytes
+    kv_bytes: int = Field(1024**3, ge=1)
+    max_running: int = Field(64, ge=1, le=4_096)  # sequences in one step
+    token_budget: int = Field(256, ge=2)  # tokens computed in one step; more than max_running
+    max_model_len: int | None = Field(None, ge=2)  # None = what the model says
+    threads: int = Field(0, ge=0)  # compute threads; 0 = one per core
+
+    # the server
+    max_body_bytes: int = Field(8 * 1024 * 1024, ge=1)
+    body_timeout_s: float = Field(30.0, gt=0)
+    inline_encode_bytes: int = Field(4_096, ge=0)  # a longer prompt is encoded in a thread
+    stream_buffer_tokens: int = Field(16_384, ge=1)  # unread tokens of a stream before it is cut
+    recent_requests: int = Field(16_384, ge=1)  # ended attempts whose usage an abort can still be told
+    state_watchers: int = Field(64, ge=1)  # open /internal/state streams
+    adapter_wait_s: float = Field(120.0, gt=0)  # PUT of an adapter
+    ready_timeout_s: float = Field(600.0, gt=0)  # the core must hold its model by then
+    drain_s: float = Field(20.0, ge=0)  # SIGTERM: running requests may finish this long
+    keep_alive_s: int = Field(75, ge=1)
+
+    @field_validator("token", "token_previous")
+    @classmethod
+    def _long_enough(cls, token: SecretStr | None) -> SecretStr | None:
+        if token is not None and len(token.get_secret_value()) < 16:
+            raise ValueError("an engine token has at least 16 characters")
+        return token
+
+    @model_validator(mode="after")
+    def _leaves_room(self) -> EngineSettings:
+        if self.token_budget <= self.max_running:
+            raise ValueError("token_budget must be more than max_running: else prompts starve behind answers")
+        return self
+
+    @property
+    def base_name(self) -> str:
+        return self.name or self.model.resolve().name
+
+    @property
+    def tokens(self) -> tuple[bytes, ...]:
+        """The bearer tokens that open the door."""
+        both = (self.token, self.token_previous)
+        return tuple(token.get_secret_value().encode() for token in both if token is not None)
+
+    @property
+    def admission_limit(self) -> int:
+        """Requests open at a time: the running limit and a quarter, so that the next ones are at hand; all
+        others wait in the gateway's fair queue, not here."""
+        return self.max_running + self.max_running // 4
+
+
+class CoreSettings(BaseSettings):
+    """What the core process is told, as JSON: no secrets among it."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    endpoint: str  # ipc address of the server's frames
+    model: Path
+    name: str
+    store: str
+    cache_dir: Path
+    journal_dir: Path
+    dtype: Literal["bfloat16", "float32"]
+    slots: int
+    max_rank: int
+    host_bytes: int
+    cache_bytes: int
+    loader_threads: int
+    block_size: int
+    num_blocks: int | None
+    kv_bytes: int
+    max_running: int
+    token_budget: int
+    max_model_len: int | None
+    threads: int
+
+    @classmethod
+    def of(cls, settings: EngineSettings, endpoint: str) -> CoreSettings:
+        fields = set(cls.model_fields) - {"endpoint", "name"}
+        return cls(endpoint=endpoint, name=settings.base_name, **settings.model_dump(include=fields))

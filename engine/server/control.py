@@ -1,0 +1,168 @@
+"""The private control API, `/internal/*`: what the gateway and operators need beyond inference."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, Request, delete, get, post, put
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+from litestar.params import Parameter
+from litestar.response import Response, Stream
+
+from engine.core.journal_reader import JournalReader
+from engine.core.protocol import AddRequest, Ended, Purpose, Sampling, Tier
+from engine.server import wire
+from engine.server.caller import adapter_ref
+from engine.server.core_client import CoreClient
+from engine.server.errors import EngineError, from_ended, not_found, timed_out, unavailable
+from engine.server.state import StateReport
+
+MAX_JOURNAL_LINES = 10_000
+STATE_HEARTBEAT_S = 5.0
+PROBE_TOKEN = 0
+"""What a probe without a prompt of its own computes: any token that every vocabulary has."""
+
+
+class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    owner: str
+
+
+class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    artefact: str | None = None  # None = the base
+    owner: str = ""
+
+
+def _json(body: bytes, status: int = 200) -> Response[bytes]:
+    return Response(body, status_code=status, media_type="application/json")
+
+
+class Control(Controller):
+    path = "/internal"
+
+    @post("/requests/{request_id:str}/abort", status_code=200)
+    async def abort(
+        self, state: State, request_id: str, attempt: Annotated[int | None, Parameter(ge=0)] = None
+    ) -> Response[bytes]:
+        """The final usage of an attempt, once the core has acknowledged; of one already ended, its record."""
+        ended = await _client(state).abort_by_id(request_id, attempt)
+        if ended is None:
+            raise not_found("No attempt of this request has reached the engine.")
+        return _json(wire.trailer(ended))
+
+    @put("/adapters/{artefact:str}", status_code=200)
+    async def load_adapter(self, state: State, artefact: str, data: Owner) -> Response[bytes]:
+        """Loads an adapter into host memory and answers when it is there."""
+        client, ref = _client(state), adapter_ref(artefact, data.owner)
+        if client.stats is not None and artefact in client.stats.host:
+            return _json(wire.encode({"artefact": artefact, "tier": Tier.HOST, "load_ms": 0.0}))
+        event = client.when_adapter(artefact)
+        client.prefetch(ref)
+        try:
+            came = await asyncio.wait_for(event, state.settings.adapter_wait_s)
+        except TimeoutError:
+            raise timed_out("The adapter did not load in time.") from None
+        if came.error or came.tier is None:
+            raise unavailable(came.error or "The adapter was retired.", "adapter_unavailable")
+        return _json(wire.encode({"artefact": artefact, "tier": came.tier, "load_ms": came.load_ms}))
+
+    @post("/adapters/{artefact:str}/prefetch", status_code=202)
+    async def prefetch(self, state: State, artefact: str, data: Owner) -> None:
+        """A hint: the adapter will be wanted soon."""
+        _client(state).prefetch(adapter_ref(artefact, data.owner))
+
+    @delete("/adapters/{artefact:str}", status_code=202)
+    async def retire(self, state: State, artefact: str, owner: str = "") -> None:
+        """Forget the adapter as soon as nothing runs on it. `owner` may be left out for one used lately."""
+        client = _client(state)
+        known = owner or client.owner_of(artefact)
+        if known is None:
+            raise not_found("This engine has not seen the adapter; name its owner.")
+        client.retire(adapter_ref(artefact, known))
+
+    @post("/probe", status_code=200)
+    async def probe(self, state: State, data: Probe) -> Response[bytes]:
+        """One real token from the given artefact; answers its usage and timings."""
+        client = _client(state)
+        add = AddRequest(
+            request=f"probe-{uuid.uuid4()}",
+            attempt=1,
+            tenant="",
+            key="",
+            adapter=None if data.artefact is None else adapter_ref(data.artefact, data.owner),
+            version="",
+            salt="",
+            prompt=[PROBE_TOKEN],
+            sampling=Sampling(max_tokens=1, seed=0, temperature=0.0, ignore_eos=True),
+            purpose=Purpose.PROBE,
+        )
+        attempt = client.submit(add)
+        try:
+            ended: Ended = await asyncio.shield(attempt.ended)
+        finally:
+            attempt.leave()
+            client.abort(attempt)
+        if ended.outcome != "finished":
+            raise from_ended(ended)
+        return _json(wire.trailer(ended))
+
+    @get("/state")
+    async def report(self, state: State, once: bool = False) -> Response[Any]:
+        """The replica's state: one JSON (`once=1`), or a stream of it whenever it changes."""
+        reporter: StateReport = state.report
+        if once:
+            return _json(reporter.json())
+        return Stream(_states(_client(state), reporter), media_type="text/event-stream")
+
+    @get("/journal")
+    async def journal(
+        self,
+        state: State,
+        after: Annotated[int, Parameter(ge=0)] = 0,
+        limit: Annotated[int, Parameter(ge=1, le=MAX_JOURNAL_LINES)] = 1_000,
+    ) -> Response[bytes]:
+        """Lines numbered after `after`, oldest first."""
+        reader: JournalReader = state.journal
+        async with state.journal_lock:  # the reader remembers its place
+            page = await asyncio.to_thread(reader.read, after, limit)
+        return _json(wire.encode(page))
+
+
+async def _states(client: CoreClient, reporter: StateReport) -> AsyncIterator[bytes]:
+    changed = client.watch()
+    try:
+        while True:
+            changed.clear()
+            yield b"data: " + reporter.json() + b"\n\n"
+            if client.draining or client.failure is not None:
+                return
+            try:
+                await asyncio.wait_for(changed.wait(), STATE_HEARTBEAT_S)
+            except TimeoutError:
+                yield b": alive\n\n"
+    finally:
+        client.unwatch(changed)
+
+
+def _client(state: State) -> CoreClient:
+    client: CoreClient = state.client
+    return client
+
+
+def problem_handler(_: Request[Any, Any, Any], error: EngineError) -> Response[bytes]:
+    return Response(
+        error.problem_body,
+        status_code=error.status,
+        media_type="application/problem+json",
+        headers={name.decode(): value.decode() for name, value in error.headers},
+    )
+
+
+def http_problem_handler(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """What the framework refuses by itself (no such route, a malformed parameter)."""
+    known = EngineError(error.status_code, error.detail, kind="invalid_request_error", code=None)
+    return problem_handler(request, known)

@@ -1,0 +1,76 @@
+"""Frames of one request to pieces of its choices' texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.core.protocol import TokenLogprob, Tokens
+from engine.server.detokenize import ChoiceText, Piece
+from engine.server.token_text import TokenText
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the answer is to look like, apart from how tokens are chosen."""
+
+    num_choices: int
+    stops: tuple[str, ...]
+    min_tokens: int
+    prompt: list[int]
+    echo: str | None = None  # the prompt's text, to stand before each choice's
+    prompt_logprobs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The prompt, as it stands before a choice."""
+
+    text: str
+    tokens: list[int]
+    logprobs: Sequence[TokenLogprob | None]
+    offsets: list[int]
+
+
+class Transcript:
+    """All choices of one request."""
+
+    def __init__(self, shape: Shape, table: TokenText) -> None:
+        self._choices = [
+            ChoiceText(index, table, shape.stops, shape.min_tokens) for index in range(shape.num_choices)
+        ]
+        self._shape = shape
+        self._table = table
+        self._early: list[Tokens] = []  # came before the prompt's log-probabilities did
+        self._waits = shape.prompt_logprobs
+        self.echo: Echo | None = None if self._waits else self._echo(())
+
+    def feed(self, frame: Tokens) -> list[Piece]:
+        """The pieces this frame adds, in order."""
+        if not self._waits:
+            return self._pieces((frame,))
+        if frame.prompt_logprobs is None:
+            self._early.append(frame)
+            return []
+        self._waits = False
+        self.echo = self._echo(frame.prompt_logprobs)
+        early, self._early = self._early, []
+        return self._pieces((frame, *early))
+
+    def _pieces(self, frames: Sequence[Tokens]) -> list[Piece]:
+        pieces = (self._choices[frame.choice].feed(frame) for frame in frames)
+        return [piece for piece in pieces if piece is not None]
+
+    def _echo(self, logprobs: Sequence[TokenLogprob | None]) -> Echo | None:
+        text, prompt = self._shape.echo, self._shape.prompt
+        if text is None:
+            return None
+        if not logprobs:
+            return Echo(text, prompt, (), [])
+        counter = ChoiceText(0, self._table)
+        offsets = [piece.offsets[0] for token in prompt if (piece := counter.feed(_one(token))) is not None]
+        return Echo(text, prompt, logprobs, offsets)
+
+
+def _one(token: int) -> Tokens:
+    return Tokens(request="", attempt=0, choice=0, tokens=[token])

@@ -43,7 +43,9 @@ class BaseSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int  # most tokens of prompt and answer together
     eos_ids: tuple[int, ...]
     tokenizer_digest: str  # sha256 of tokenizer.json, 64 hex
-    longest_token_bytes: int | None  # most UTF-8 bytes of text one token can stand for; None = no bound is known
+    longest_token_bytes: (
+        int | None
+    )  # most UTF-8 bytes of text one token can stand for; None = no bound is known
 
     @classmethod
     def from_dir(cls, path: str | Path, name: str) -> BaseSpec:
@@ -52,7 +54,9 @@ class BaseSpec(msgspec.Struct, frozen=True, kw_only=True):
         config = _read_json(folder / "config.json", MAX_CONFIG_BYTES)
         architecture = (config.get("architectures") or ["none"])[0]
         if architecture not in ARCHITECTURES:
-            raise UnsupportedBase(f"architecture {architecture!r} is not one of {', '.join(sorted(ARCHITECTURES))}")
+            raise UnsupportedBase(
+                f"architecture {architecture!r} is not one of {', '.join(sorted(ARCHITECTURES))}"
+            )
         tokenizer = _read_bytes(folder / "tokenizer.json", MAX_TOKENIZER_BYTES)
         hidden, heads = _count(config, "hidden_size"), _count(config, "num_attention_heads")
         return cls(
@@ -121,7 +125,9 @@ def longest_token_bytes(tokenizer: Mapping[str, Any]) -> int | None:
     if _is_byte_level(tokenizer.get("pre_tokenizer")):  # each character of a token stands for one byte
         return max(special, shrink * max(map(len, model["vocab"]), default=1))
     if model.get("byte_fallback"):
-        return max(special, shrink * max((len(t.replace("▁", " ").encode()) for t in model["vocab"]), default=1))
+        return max(
+            special, shrink * max((len(t.replace("▁", " ").encode()) for t in model["vocab"]), default=1)
+        )
     return None
 
 
@@ -146,8 +152,14 @@ def _most_shrinking(normalizer: Mapping[str, Any] | None) -> int | None:
             factor *= shrink
         return factor
     if normalizer["type"] == "NFC":
-        return 3  # Unicode's bound for composition in UTF-8: three Hangul jamo (9 bytes) become one syllable (3)
-    if normalizer["type"] == "Replace" and normalizer["pattern"] == {"String": " "} and normalizer["content"] == "▁":
+        return (
+            3  # Unicode's bound for composition in UTF-8: three Hangul jamo (9 bytes) become one syllable (3)
+        )
+    if (
+        normalizer["type"] == "Replace"
+        and normalizer["pattern"] == {"String": " "}
+        and normalizer["content"] == "▁"
+    ):
         return 1
     return None
 

@@ -25,7 +25,9 @@ def content_digest(manifest: Manifest, weights: Path, base_id: str) -> str:
         for module in manifest.modules:
             _field(hasher, f"{module.layer}.{module.site} {module.rank} {module.scale.hex()}".encode())
             for tensor in (module.lora_a, module.lora_b):
-                _field(hasher, f"{tensor.dtype} {tensor.shape[0]}x{tensor.shape[1]} {tensor.num_bytes}".encode())
+                _field(
+                    hasher, f"{tensor.dtype} {tensor.shape[0]}x{tensor.shape[1]} {tensor.num_bytes}".encode()
+                )
                 _values(hasher, file, tensor)
     return hasher.hexdigest()
 

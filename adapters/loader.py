@@ -40,7 +40,9 @@ def load(path: Path, base: BaseSpec) -> HostAdapter:
     `WrongBase`, OSError."""
     header = read_packed_header(path)
     if header.base_id != base.base_id:
-        raise WrongBase(f"artefact {header.artefact} was packed for base {header.base_id}, not {base.base_id}")
+        raise WrongBase(
+            f"artefact {header.artefact} was packed for base {header.base_id}, not {base.base_id}"
+        )
     modules: dict[tuple[int, str], tuple[torch.Tensor, torch.Tensor, float]] = {}
     with path.open("rb") as file:
         for part in header.parts:

@@ -98,7 +98,8 @@ def _pairs(tensors: Mapping[str, Tensor], base: BaseSpec) -> _Pairs:
         pair = pairs.setdefault((layer, site), {})
         if factor in pair:
             _refuse(
-                RefusalCode.DUPLICATE_TENSOR, f"{shown(name)} and {shown(pair[factor].name)} are the same factor twice"
+                RefusalCode.DUPLICATE_TENSOR,
+                f"{shown(name)} and {shown(pair[factor].name)} are the same factor twice",
             )
         pair[factor] = tensor
     for pair in pairs.values():
@@ -113,7 +114,9 @@ def _place(name: str, base: BaseSpec) -> tuple[int, str, str]:
     found = _NAME.fullmatch(name)
     if found is None or found["site"] not in SITES:
         what = next((what for mark, what in _KNOWN_OTHERS.items() if mark in name), None)
-        reason = f"is {what}, which is not served" if what else "is not the name of a LoRA factor of this base"
+        reason = (
+            f"is {what}, which is not served" if what else "is not the name of a LoRA factor of this base"
+        )
         _refuse(RefusalCode.UNKNOWN_TENSOR, f"{shown(name)} {reason}")
     layer, site = int(found["layer"]), found["site"]
     if (site in ATTENTION_SITES) != (found["block"] == "self_attn"):
@@ -142,7 +145,8 @@ def _check_targets(lora: LoraConfig, pairs: _Pairs, base: BaseSpec) -> list[_Pla
     for target, _ in lora.targets:
         if target not in used:
             _refuse(
-                RefusalCode.TARGET_WITHOUT_TENSOR, f"'target_modules' names {shown(target)}, for which there is no tensor"
+                RefusalCode.TARGET_WITHOUT_TENSOR,
+                f"'target_modules' names {shown(target)}, for which there is no tensor",
             )
     return places
 

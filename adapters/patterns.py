@@ -102,7 +102,9 @@ class _Automaton:
         self._known: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
         self._start = frozenset({0})
 
-    def add(self, *following: int, takes: frozenset[str] | None = None, condition: _Condition | None = None) -> int:
+    def add(
+        self, *following: int, takes: frozenset[str] | None = None, condition: _Condition | None = None
+    ) -> int:
         if len(self._nodes) >= MAX_NODES:
             raise UnsafePattern(f"a pattern grows beyond {MAX_NODES} states")
         self._nodes.append(_Node(takes, condition, list(following)))

@@ -94,7 +94,9 @@ class LoraConfig:
 
     def targets_of(self, module: str, layer: int) -> list[str]:
         """The entries of target_modules that pick this module; none = it stays as in the base."""
-        if (self.layers is not None and layer not in self.layers) or any(test(module) for test in self.excludes):
+        if (self.layers is not None and layer not in self.layers) or any(
+            test(module) for test in self.excludes
+        ):
             return []
         return [target for target, test in self.targets if test(module)]
 
@@ -111,7 +113,9 @@ class LoraConfig:
 def read_config(raw: bytes) -> LoraConfig:
     """Parses and checks; raises `AdapterRefused`. Its tests may raise `UnsafePattern` when their common budget is spent."""
     if len(raw) > MAX_CONFIG_BYTES:
-        _refuse(RefusalCode.CONFIG_TOO_LARGE, f"the file has {len(raw)} bytes; the most is {MAX_CONFIG_BYTES}")
+        _refuse(
+            RefusalCode.CONFIG_TOO_LARGE, f"the file has {len(raw)} bytes; the most is {MAX_CONFIG_BYTES}"
+        )
     try:
         config = decode_object(raw)
     except InvalidJson as error:
@@ -127,12 +131,18 @@ def read_config(raw: bytes) -> LoraConfig:
 def _check_kind(config: Mapping[str, Any]) -> None:
     peft_type = config.get("peft_type")
     if peft_type != "LORA":
-        _refuse(RefusalCode.UNSUPPORTED_FEATURE, f"'peft_type' is {shown(peft_type)}; only \"LORA\" is served")
+        _refuse(
+            RefusalCode.UNSUPPORTED_FEATURE, f"'peft_type' is {shown(peft_type)}; only \"LORA\" is served"
+        )
     task = config.get("task_type")
     if task not in ("CAUSAL_LM", None):
-        _refuse(RefusalCode.UNSUPPORTED_FEATURE, f"'task_type' is {shown(task)}; only \"CAUSAL_LM\" is served")
+        _refuse(
+            RefusalCode.UNSUPPORTED_FEATURE, f"'task_type' is {shown(task)}; only \"CAUSAL_LM\" is served"
+        )
     if config.get("bias", "none") != "none":
-        _refuse(RefusalCode.UNSUPPORTED_FEATURE, f"'bias' is {shown(config['bias'])}; only \"none\" is served")
+        _refuse(
+            RefusalCode.UNSUPPORTED_FEATURE, f"'bias' is {shown(config['bias'])}; only \"none\" is served"
+        )
     init = config.get("init_lora_weights")
     if not isinstance(init, bool | str | None) or init not in _INITS_THAT_KEEP_THE_BASE:
         _refuse(
@@ -147,7 +157,10 @@ def _check_unserved(config: Mapping[str, Any]) -> None:
         if key in _HONOURED or key in _INERT or _asks_nothing(value):
             continue
         if key in _UNSERVED:
-            _refuse(RefusalCode.UNSUPPORTED_FEATURE, f"{shown(key)} asks for {_UNSERVED[key]}, which is not served")
+            _refuse(
+                RefusalCode.UNSUPPORTED_FEATURE,
+                f"{shown(key)} asks for {_UNSERVED[key]}, which is not served",
+            )
         _refuse(
             RefusalCode.UNKNOWN_FIELD,
             f"{shown(key)} is not a field Motet knows, and its value {shown(value)} could change what the adapter means",
@@ -168,7 +181,9 @@ def _lora_config(config: Mapping[str, Any], budget: Budget) -> LoraConfig:
         ranks=tuple(ranks),
         alphas=tuple(alphas),
         targets=_targets(config, budget),
-        excludes=tuple(test for _, test in _modules(config.get("exclude_modules"), "exclude_modules", budget)),
+        excludes=tuple(
+            test for _, test in _modules(config.get("exclude_modules"), "exclude_modules", budget)
+        ),
         layers=_layers(config),
     )
 
@@ -189,7 +204,9 @@ def _modules(value: Any, key: str, budget: Budget) -> tuple[tuple[str, Callable[
         return ()
     if isinstance(value, str):
         return ((value, compile_pattern(value, budget)),)
-    if not isinstance(value, list) or not all(isinstance(item, str) and 0 < len(item) <= 256 for item in value):
+    if not isinstance(value, list) or not all(
+        isinstance(item, str) and 0 < len(item) <= 256 for item in value
+    ):
         _refuse(RefusalCode.CONFIG_INVALID, f"'{key}' must be a list of names or a pattern")
     if len(value) > MAX_PATTERNS:
         _refuse(RefusalCode.CONFIG_INVALID, f"'{key}' has {len(value)} entries; the most is {MAX_PATTERNS}")
@@ -239,13 +256,17 @@ def _rank(key: str, value: Any) -> int:
     if type(value) is not int:
         _refuse(RefusalCode.CONFIG_INVALID, f"'{key}' is {shown(value)}, not an integer")
     if not 1 <= value <= MAX_RANK:
-        _refuse(RefusalCode.RANK_OUT_OF_RANGE, f"'{key}' is {shown(value)}; ranks from 1 to {MAX_RANK} are served")
+        _refuse(
+            RefusalCode.RANK_OUT_OF_RANGE, f"'{key}' is {shown(value)}; ranks from 1 to {MAX_RANK} are served"
+        )
     return value
 
 
 def _alpha(key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_ALPHA:
-        _refuse(RefusalCode.CONFIG_INVALID, f"'{key}' is {shown(value)}, not a number of at most {MAX_ALPHA:.0f}")
+        _refuse(
+            RefusalCode.CONFIG_INVALID, f"'{key}' is {shown(value)}, not a number of at most {MAX_ALPHA:.0f}"
+        )
     return float(value)
 
 

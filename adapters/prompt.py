@@ -37,7 +37,9 @@ class PromptEncoder:
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         self.longest_token_bytes: int | None = longest_token_bytes(facts)
-        self._longest_added = max((len(token["content"]) for token in facts.get("added_tokens") or []), default=0)
+        self._longest_added = max(
+            (len(token["content"]) for token in facts.get("added_tokens") or []), default=0
+        )
         self._special_tokens = special_tokens(folder)
         source = chat_template_source(folder)
         self._template = compile_template(source) if source is not None else None
@@ -76,7 +78,9 @@ class PromptEncoder:
             )
         except (TemplateRefused, jinja2.TemplateError) as error:
             raise RequestRefused(
-                f"This model's chat template can't render these messages: {error}", "messages", "invalid_value"
+                f"This model's chat template can't render these messages: {error}",
+                "messages",
+                "invalid_value",
             ) from None
 
     def _check_size(self, num_bytes: int, limit: int, param: str) -> None:

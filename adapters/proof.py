@@ -57,7 +57,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def prove(
-    config: bytes, weights: Path, base: BaseSpec, *, timeout_s: float, max_weights_bytes: int = MAX_WEIGHTS_BYTES
+    config: bytes,
+    weights: Path,
+    base: BaseSpec,
+    *,
+    timeout_s: float,
+    max_weights_bytes: int = MAX_WEIGHTS_BYTES,
 ) -> Manifest:
     """Structure and values. Blocks for up to `timeout_s`, waiting for a free worker included; call it in a thread.
     Raises `AdapterRefused` or `ProofUnavailable`."""
@@ -65,7 +70,13 @@ def prove(
     if not _workers.acquire(timeout=timeout_s):
         raise ProofUnavailable("Too many adapters are being proved; try again.")
     try:
-        job = Job(config, str(weights.resolve()), base, cpu_s=int(timeout_s) + 1, max_weights_bytes=max_weights_bytes)
+        job = Job(
+            config,
+            str(weights.resolve()),
+            base,
+            cpu_s=int(timeout_s) + 1,
+            max_weights_bytes=max_weights_bytes,
+        )
         verdict = _run_worker(msgspec.json.encode(job), max(0.1, deadline - time.monotonic()))
     finally:
         _workers.release()

@@ -34,19 +34,28 @@ def read_header(path: Path, max_file_bytes: int) -> dict[str, Tensor]:
     """The file's tensors by name, whose bytes are known to lie inside it and to tile it. Raises `AdapterRefused`."""
     file_bytes = path.stat().st_size
     if file_bytes > max_file_bytes:
-        _refuse(RefusalCode.WEIGHTS_TOO_LARGE, f"the file has {file_bytes} bytes; the most is {max_file_bytes}")
+        _refuse(
+            RefusalCode.WEIGHTS_TOO_LARGE, f"the file has {file_bytes} bytes; the most is {max_file_bytes}"
+        )
     with path.open("rb") as file:
         start = file.read(_LENGTH_BYTES)
         if start.startswith(_PICKLES):
-            _refuse(RefusalCode.NOT_SAFETENSORS, "the file is a pickle (torch.save), not safetensors; pickles are never read")
+            _refuse(
+                RefusalCode.NOT_SAFETENSORS,
+                "the file is a pickle (torch.save), not safetensors; pickles are never read",
+            )
         if len(start) < _LENGTH_BYTES:
             _refuse(RefusalCode.NOT_SAFETENSORS, "the file is too short to be safetensors")
         header_bytes = int.from_bytes(start, "little")
         if header_bytes > file_bytes - _LENGTH_BYTES:
-            _refuse(RefusalCode.HEADER_MALFORMED, f"the header says it has {header_bytes} bytes, more than the file")
+            _refuse(
+                RefusalCode.HEADER_MALFORMED,
+                f"the header says it has {header_bytes} bytes, more than the file",
+            )
         if header_bytes > MAX_HEADER_BYTES:
             _refuse(
-                RefusalCode.HEADER_MALFORMED, f"the header has {header_bytes} bytes; the most is {MAX_HEADER_BYTES}"
+                RefusalCode.HEADER_MALFORMED,
+                f"the header has {header_bytes} bytes; the most is {MAX_HEADER_BYTES}",
             )
         header = _parse(file.read(header_bytes))
     data_start = _LENGTH_BYTES + header_bytes
@@ -57,7 +66,9 @@ def read_header(path: Path, max_file_bytes: int) -> dict[str, Tensor]:
 
 def _parse(raw: bytes) -> dict[str, Any]:
     if not raw.startswith(b"{"):
-        _refuse(RefusalCode.NOT_SAFETENSORS, "the header does not start with '{': this is not a safetensors file")
+        _refuse(
+            RefusalCode.NOT_SAFETENSORS, "the header does not start with '{': this is not a safetensors file"
+        )
     try:
         header = decode_object(raw)
     except InvalidJson as error:
@@ -68,22 +79,33 @@ def _parse(raw: bytes) -> dict[str, Any]:
     if not header:
         _refuse(RefusalCode.HEADER_MALFORMED, "the file holds no tensors")
     if len(header) > MAX_TENSORS:
-        _refuse(RefusalCode.HEADER_MALFORMED, f"the file holds {len(header)} tensors; the most is {MAX_TENSORS}")
+        _refuse(
+            RefusalCode.HEADER_MALFORMED, f"the file holds {len(header)} tensors; the most is {MAX_TENSORS}"
+        )
     return header
 
 
 def _tensor(name: str, entry: Any, data_start: int) -> Tensor:
     if not 0 < len(name) <= MAX_NAME_CHARS:
-        _refuse(RefusalCode.HEADER_MALFORMED, f"a tensor's name has {len(name)} characters; the most is {MAX_NAME_CHARS}")
+        _refuse(
+            RefusalCode.HEADER_MALFORMED,
+            f"a tensor's name has {len(name)} characters; the most is {MAX_NAME_CHARS}",
+        )
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        _refuse(RefusalCode.HEADER_MALFORMED, f"{shown(name)} must have dtype, shape and data_offsets, nothing else")
+        _refuse(
+            RefusalCode.HEADER_MALFORMED,
+            f"{shown(name)} must have dtype, shape and data_offsets, nothing else",
+        )
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         _refuse(
-            RefusalCode.BAD_DTYPE, f"{shown(name)} has dtype {shown(dtype)}; an adapter holds {', '.join(ITEM_BYTES)}"
+            RefusalCode.BAD_DTYPE,
+            f"{shown(name)} has dtype {shown(dtype)}; an adapter holds {', '.join(ITEM_BYTES)}",
         )
     if not _naturals(shape) or len(shape) != 2 or 0 in shape:
-        _refuse(RefusalCode.HEADER_MALFORMED, f"{shown(name)} has shape {shown(shape)}; a LoRA factor is a matrix")
+        _refuse(
+            RefusalCode.HEADER_MALFORMED, f"{shown(name)} has shape {shown(shape)}; a LoRA factor is a matrix"
+        )
     if not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         _refuse(RefusalCode.BAD_OFFSETS, f"{shown(name)} has data_offsets {shown(offsets)}")
     num_bytes = math.prod(shape) * ITEM_BYTES[dtype]

@@ -73,7 +73,9 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """Without jinja2's HTML escapes, which would change the prompt."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _raise(message: str) -> NoReturn:
@@ -82,5 +84,3 @@ def _raise(message: str) -> NoReturn:
 
 def _strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
-
-

@@ -74,9 +74,10 @@ class _Generate(_Wire, frozen=True, kw_only=True):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Meta(gt=0.0, le=10.0)] | None = None
-    logit_bias: Annotated[
-        dict[str, Annotated[float, Meta(ge=-100.0, le=100.0)]], Meta(max_length=MAX_LOGIT_BIAS)
-    ] | None = None
+    logit_bias: (
+        Annotated[dict[str, Annotated[float, Meta(ge=-100.0, le=100.0)]], Meta(max_length=MAX_LOGIT_BIAS)]
+        | None
+    ) = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     ignore_eos: bool | None = None
     return_token_ids: bool | None = None
@@ -115,7 +116,9 @@ class _Generate(_Wire, frozen=True, kw_only=True):
         for token in self.logit_bias or {}:
             if not (token.isascii() and token.isdigit() and len(token) < 10):
                 raise RequestRefused(
-                    f"Invalid key in 'logit_bias': {token[:32]!r}. Keys are token ids.", "logit_bias", "invalid_value"
+                    f"Invalid key in 'logit_bias': {token[:32]!r}. Keys are token ids.",
+                    "logit_bias",
+                    "invalid_value",
                 )
 
 
@@ -191,7 +194,9 @@ class CompletionRequest(_Generate, frozen=True, kw_only=True):
             raise RequestRefused("'prompt' mixes text and token ids.", "prompt", "invalid_type")
         if isinstance(self.prompt, list) and isinstance(self.prompt[0], str) and len(self.prompt) > 1:
             raise RequestRefused(
-                "'prompt' holds more than one prompt; send one request for each.", "prompt", "array_above_max_length"
+                "'prompt' holds more than one prompt; send one request for each.",
+                "prompt",
+                "array_above_max_length",
             )
 
 

@@ -1,0 +1,65 @@
+"""The object store as a folder: for one machine, or a shared file system."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from adapters.local_files import TEMPORARY_SUFFIX, replacing, translated
+from adapters.store import NotFound, check_path
+
+
+class FolderStore:
+    """Objects are files below `root`, which is made when first written to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def put_file(self, source: Path, path: str) -> None:
+        with replacing(self._file(path)) as temporary:
+            shutil.copyfile(source, temporary)
+
+    def fetch_file(self, path: str, target: Path) -> None:
+        source = self._file(path)
+        if not source.is_file():
+            raise NotFound(f"there is no {path}")
+        with replacing(target) as temporary:
+            shutil.copyfile(source, temporary)
+
+    def size(self, path: str) -> int:
+        with translated(path):
+            return self._file(path).stat().st_size
+
+    def exists(self, path: str) -> bool:
+        with translated(path):
+            return self._file(path).is_file()
+
+    def delete(self, path: str) -> None:
+        file = self._file(path)
+        with translated(path):
+            file.unlink(missing_ok=True)
+        for folder in file.parents:  # folders that it leaves empty
+            if folder == self.root:
+                return
+            try:
+                folder.rmdir()
+            except OSError:  # not empty, or gone already
+                return
+
+    def list(self, prefix: str) -> Iterator[str]:
+        start = self._file(prefix.rstrip("/")) if prefix else self.root
+        with translated(prefix or str(self.root)), contextlib.suppress(FileNotFoundError):
+            for file in start.rglob("*"):
+                if file.is_file() and not (
+                    file.name.startswith(".") and file.name.endswith(TEMPORARY_SUFFIX)
+                ):
+                    yield file.relative_to(self.root).as_posix()
+
+    def _file(self, path: str) -> Path:
+        """No part of a checked path is `..`, and links that lead outside are not followed."""
+        file = self.root / check_path(path)
+        if not file.resolve().is_relative_to(self.root):
+            raise NotFound(f"{path} leads out of the store")
+        return file

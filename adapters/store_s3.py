@@ -1,0 +1,203 @@
+"""The object store as a bucket of S3, or of anything that speaks its protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import boto3
+from boto3.exceptions import Boto3Error
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+from adapters.local_files import replacing
+from adapters.store import Denied, InvalidPath, NotFound, StoreError, Unavailable, check_path
+
+CONNECT_TIMEOUT_S: Final = 3.0
+READ_TIMEOUT_S: Final = 20.0
+MAX_ATTEMPTS: Final = 3
+PART_BYTES: Final = 8 * 1024 * 1024
+MAX_PARALLEL: Final = 4  # ranges of one fetch, parts of one put
+ENDPOINT_VARIABLE: Final = "MOTET_STORE_ENDPOINT_URL"
+
+_DENIED: Final = frozenset(
+    {
+        "AccessDenied",
+        "403",
+        "401",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "InvalidToken",
+    }
+)
+_NOT_FOUND: Final = frozenset({"NoSuchKey", "404", "NotFound"})
+_CHANGED: Final = frozenset({"PreconditionFailed", "412", "InvalidRange", "416"})
+
+
+def open_s3(url: str) -> S3Store:
+    """See `store.open_store`. Credentials come by boto3's own chain. Raises ValueError."""
+    parts = urlsplit(url)
+    options = parse_qs(parts.query)
+    if unknown := sorted(set(options) - {"endpoint", "region"}):
+        raise ValueError(f"a store's URL has the options endpoint and region, not {', '.join(unknown)}")
+    if not parts.netloc:
+        raise ValueError(f"a store's URL names a bucket: s3://bucket/prefix, unlike {url!r}")
+    prefix = parts.path.strip("/")
+    if prefix:
+        try:
+            check_path(prefix)
+        except InvalidPath as error:
+            raise ValueError(str(error)) from None
+    endpoint = options.get("endpoint", [os.environ.get(ENDPOINT_VARIABLE) or None])[0]
+    return S3Store(parts.netloc, prefix, endpoint=endpoint, region=options.get("region", [None])[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    key: str
+    size: int
+    etag: str
+
+
+class S3Store:
+    """Objects are keys below `prefix`. One client, which boto3 lets threads share."""
+
+    def __init__(self, bucket: str, prefix: str, *, endpoint: str | None, region: str | None) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._client: Any = boto3.session.Session().client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name=region
+            or os.environ.get("AWS_REGION")
+            or os.environ.get("AWS_DEFAULT_REGION")
+            or "us-east-1",
+            config=Config(
+                connect_timeout=CONNECT_TIMEOUT_S,
+                read_timeout=READ_TIMEOUT_S,
+                retries={"total_max_attempts": MAX_ATTEMPTS, "mode": "standard"},
+                s3={"addressing_style": "path" if endpoint else "auto"},
+                max_pool_connections=32,
+            ),
+        )
+        self._transfer = TransferConfig(
+            multipart_threshold=PART_BYTES,
+            multipart_chunksize=PART_BYTES,
+            max_concurrency=MAX_PARALLEL,
+            preferred_transfer_client="classic",
+        )
+
+    def put_file(self, source: Path, path: str) -> None:
+        with _translated(path):
+            self._client.upload_file(str(source), self._bucket, self._key(path), Config=self._transfer)
+
+    def fetch_file(self, path: str, target: Path) -> None:
+        found = self._head(path)
+        with replacing(target) as temporary, temporary.open("wb") as file:
+            file.truncate(found.size)
+            self._fetch_ranges(found, path, file.fileno())
+
+    def size(self, path: str) -> int:
+        return self._head(path).size
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._head(path)
+        except NotFound:
+            return False
+        return True
+
+    def delete(self, path: str) -> None:
+        with _translated(path), contextlib.suppress(NotFound):
+            self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
+
+    def list(self, prefix: str) -> Iterator[str]:
+        start = self._key(prefix.rstrip("/")) + "/" if prefix else self._prefix
+        with _translated(prefix or self._bucket):
+            for page in self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=start
+            ):
+                for item in page.get("Contents", ()):
+                    yield item["Key"].removeprefix(self._prefix)
+
+    def _key(self, path: str) -> str:
+        return self._prefix + check_path(path)
+
+    def _head(self, path: str) -> _Object:
+        key = self._key(path)
+        with _translated(path):
+            answer = self._client.head_object(Bucket=self._bucket, Key=key)
+            return _Object(key, int(answer["ContentLength"]), str(answer["ETag"]))
+
+    def _fetch_ranges(self, found: _Object, path: str, descriptor: int) -> None:
+        """Ranges in parallel, each written to its place; an object replaced meanwhile is an error, not a mixture."""
+        starts = range(0, found.size, PART_BYTES)
+        if len(starts) <= 1:
+            for start in starts:
+                self._fetch_range(found, path, start, descriptor)
+            return
+        with ThreadPoolExecutor(MAX_PARALLEL, thread_name_prefix="motet-fetch") as pool:
+            jobs = [pool.submit(self._fetch_range, found, path, start, descriptor) for start in starts]
+            try:
+                for job in jobs:
+                    job.result()
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def _fetch_range(self, found: _Object, path: str, start: int, descriptor: int) -> None:
+        """One range. A connection that breaks midway is tried again: boto3 retries only up to the first byte."""
+        end = min(start + PART_BYTES, found.size)
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                with _translated(path):
+                    data = self._client.get_object(
+                        Bucket=self._bucket,
+                        Key=found.key,
+                        Range=f"bytes={start}-{end - 1}",
+                        IfMatch=found.etag,
+                    )["Body"].read()
+                if len(data) != end - start:
+                    raise Unavailable(f"{path}: {len(data)} bytes came of {end - start}")
+                break
+            except Unavailable:
+                if attempt == MAX_ATTEMPTS:
+                    raise
+        written = 0
+        while written < len(data):
+            written += os.pwrite(descriptor, memoryview(data)[written:], start + written)
+
+
+@contextlib.contextmanager
+def _translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        raise _store_error(error, path) from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise Denied(f"{path}: {error}") from error
+    except (BotoCoreError, Boto3Error) as error:
+        cause = error.__cause__ or error.__context__
+        if isinstance(cause, ClientError):  # boto3's transfer wraps what the server said
+            raise _store_error(cause, path) from error
+        raise Unavailable(f"{path}: {error}") from error
+
+
+def _store_error(error: ClientError, path: str) -> StoreError:
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if code in _NOT_FOUND:
+        return NotFound(f"there is no {path}")
+    if code in _DENIED or status in (401, 403):
+        return Denied(f"{path}: the store answered {code}")
+    if code in _CHANGED:
+        return Unavailable(f"{path} was replaced while it was read")
+    return Unavailable(f"{path}: the store answered {code or status}")

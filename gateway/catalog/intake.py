@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from adapters.store import StoreError, artefact_path
 
 from adapters import digest, packed, proof
 from adapters.base import BaseSpec
 from adapters.manifest import Manifest
 from adapters.proof import ProofUnavailable
 from adapters.refused import AdapterRefused
+from adapters.store import StoreError, artefact_path
 from gateway.catalog import repository
 from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.names import LIVE
@@ -134,7 +134,7 @@ class Intake:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, job)
         except AdapterRefused as refused:
-            raise Unprocessable(refused.message, param=refused.part, code=refused.code) from None
+            raise Unprocessable(refused.message, param=refused.part, code=str(refused.code)) from None
         except ProofUnavailable as error:
             log.warning("proof_unavailable", reason=str(error))
             raise Unavailable(str(error), retry_after_s=RETRY_AFTER_S) from error
@@ -165,7 +165,7 @@ class Intake:
             await asyncio.shield(self._shelf.clear(line.tenant, [proved.new.artefact]))
             raise
         await self._epochs.publish(line.tenant, epoch)
-        await self._shelf.hints.prefetch(line.tenant, proved.new.artefact)
+        self._shelf.hints.prefetch(line.tenant, proved.new.artefact)
         return stored
 
     async def _find_same(self, line: Line, name: str, content_digest: str) -> Stored | None:
@@ -195,7 +195,7 @@ class Intake:
         path = artefact_path(str(tenant), proved.new.artefact)
         try:
             if not await asyncio.to_thread(self._shelf.store.exists, path):
-                await asyncio.to_thread(self._shelf.store.put_file, path, proved.packed)
+                await asyncio.to_thread(self._shelf.store.put_file, proved.packed, path)
         except StoreError as error:
             log.warning("store_unavailable", path=path, reason=str(error))
             raise Unavailable("The object store cannot take the adapter now. Try again shortly.") from error

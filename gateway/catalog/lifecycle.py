@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
-from adapters.store import ObjectStore, artefact_path
 
+from adapters.store import ObjectStore, artefact_path
 from gateway.catalog import repository
+from gateway.catalog.names import MAX_VERSION, is_name
+from gateway.catalog.policy import Action, may
 from gateway.catalog.repository import AdapterRow, Line
-from gateway.db import Database
+from gateway.db import Database, TenantRead
 from gateway.errors import NotFound
 from gateway.models import AdapterVersion
-from gateway.principal import TenantId
+from gateway.principal import Principal, TenantId
 from gateway.tenants.epochs import Epochs, bump
 
 log = structlog.get_logger(__name__)
 
 
 class Hints(Protocol):
-    """What replicas are told about artefacts. Hints only: no error of theirs is an error of a request."""
+    """What replicas are told about artefacts: never waited for, and no failure of one is an error."""
 
-    async def prefetch(self, owner: TenantId, artefact: str) -> None: ...
+    def prefetch(self, owner: TenantId, artefact: str) -> None: ...
 
-    async def retire(self, owner: TenantId, artefact: str) -> None: ...
+    def retire(self, artefact: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Shelf:
             if await repository.is_referenced(session, tenant, artefact):
                 return
             await asyncio.to_thread(self.store.delete, artefact_path(str(tenant), artefact))
-        await self.hints.retire(tenant, artefact)
+        self.hints.retire(artefact)
 
 
 class Lifecycle:
@@ -71,54 +74,69 @@ class Lifecycle:
         self._shelf = shelf
         self._base_id = base_id
 
-    async def list_adapters(self, tenant: TenantId, after: str, limit: int) -> list[AdapterRow]:
-        async with self._database.tenant_reader(tenant) as session:
-            return await repository.list_adapters(session, self._line(tenant), after, limit)
+    async def list_adapters(self, principal: Principal, after: str, limit: int) -> list[AdapterRow]:
+        """Those the key may see, by name, after the name `after`."""
+        line = self._line(principal.tenant)
+        async with self._database.tenant_reader(principal.tenant) as session:
+            return await repository.list_adapters(
+                session, line, after=after, limit=limit, allowed=principal.allowed_models
+            )
 
-    async def get_adapter(self, tenant: TenantId, name: str) -> AdapterRow:
+    async def get_adapter(self, principal: Principal, name: str) -> AdapterRow:
         """Raises `NotFound`."""
-        async with self._database.tenant_reader(tenant) as session:
-            return _found(await repository.find_adapter(session, self._line(tenant), name), name)
+        async with self._adapter(principal, name) as (_, row):
+            return row
 
-    async def list_versions(self, tenant: TenantId, name: str, before: int | None, limit: int) -> VersionPage:
+    async def list_versions(
+        self, principal: Principal, name: str, before: int | None, limit: int
+    ) -> VersionPage:
         """Newest first, below number `before`; raises `NotFound` for the adapter."""
-        async with self._database.tenant_reader(tenant) as session:
-            row = _found(await repository.find_adapter(session, self._line(tenant), name), name)
+        async with self._adapter(principal, name) as (session, row):
             return VersionPage(row, await repository.list_versions(session, row.adapter, before, limit))
 
-    async def get_version(self, tenant: TenantId, name: str, number: int) -> VersionPage:
+    async def get_version(self, principal: Principal, name: str, number: int) -> VersionPage:
         """Raises `NotFound`."""
-        async with self._database.tenant_reader(tenant) as session:
-            row = _found(await repository.find_adapter(session, self._line(tenant), name), name)
+        if not 1 <= number <= MAX_VERSION:
+            raise adapter_not_found(name, number)
+        async with self._adapter(principal, name) as (session, row):
             version = await repository.find_version(session, row.adapter, number)
         if version is None:
-            raise adapter_not_found(f"{name}@{number}")
+            raise adapter_not_found(name, number)
         return VersionPage(row, [version])
 
-    async def retire(self, tenant: TenantId, name: str, number: int | None) -> None:
+    async def retire(self, principal: Principal, name: str, number: int | None) -> None:
         """Version `number` (None = the whole adapter) resolves no more from here on; raises `NotFound`.
 
         What runs on it may finish. Its bytes go once no other version of the tenant has the same content.
         """
+        possible = is_name(name) and (number is None or 1 <= number <= MAX_VERSION)
+        if not possible or not may(principal, Action.CHANGE, name):
+            raise adapter_not_found(name, number)
+        tenant = principal.tenant
         async with self._database.tenant_session(tenant) as session:
             adapter = await repository.lock_adapter(session, self._line(tenant), name)
             artefacts = [] if adapter is None else await repository.retire_versions(session, adapter, number)
             if not artefacts:
-                raise adapter_not_found(name if number is None else f"{name}@{number}")
+                raise adapter_not_found(name, number)
             epoch = await bump(session, tenant)
         await self._epochs.publish(tenant, epoch)
         await self._shelf.clear(tenant, artefacts)
+
+    @asynccontextmanager
+    async def _adapter(self, principal: Principal, name: str) -> AsyncIterator[tuple[TenantRead, AdapterRow]]:
+        if not is_name(name) or not may(principal, Action.SEE, name):
+            raise adapter_not_found(name)
+        async with self._database.tenant_reader(principal.tenant) as session:
+            row = await repository.find_adapter(session, self._line(principal.tenant), name)
+            if row is None:
+                raise adapter_not_found(name)
+            yield session, row
 
     def _line(self, tenant: TenantId) -> Line:
         return Line(tenant, self._base_id)
 
 
-def adapter_not_found(name: str) -> NotFound:
-    """Unknown, retired and another tenant's: the same answer."""
-    return NotFound(f"The adapter '{name}' does not exist.", param="name", code="adapter_not_found")
-
-
-def _found(row: AdapterRow | None, name: str) -> AdapterRow:
-    if row is None:
-        raise adapter_not_found(name)
-    return row
+def adapter_not_found(name: str, number: int | None = None) -> NotFound:
+    """Unknown, retired, not allowed and another tenant's: the same answer."""
+    shown = name[:64] if number is None else f"{name[:64]}@{number}"
+    return NotFound(f"The adapter '{shown}' does not exist.", param="name", code="adapter_not_found")

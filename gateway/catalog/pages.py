@@ -7,11 +7,11 @@ from typing import Generic, TypeVar
 
 from litestar.datastructures import MultiDict
 
+from gateway.catalog.names import is_name
 from gateway.errors import BadRequest
 
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
-MAX_CURSOR_CHARS = 64
 
 T = TypeVar("T")
 
@@ -38,10 +38,14 @@ def page_query(query: MultiDict[str]) -> PageQuery:
         if len(query.getall(name)) > 1:
             raise BadRequest(f"'{name}' is given twice.", param=name, code="duplicate_parameter")
     limit = _number("limit", query.get("limit", str(DEFAULT_LIMIT)), MAX_LIMIT)
-    after = query.get("after")
-    if after is not None and not 1 <= len(after) <= MAX_CURSOR_CHARS:
+    return PageQuery(limit, query.get("after"))
+
+
+def name_cursor(query: PageQuery) -> str:
+    """`after` of a list of adapters, which is a name; "" for the first page."""
+    if query.after is not None and not is_name(query.after):
         raise BadRequest("'after' is no cursor of this list.", param="after", code="invalid_value")
-    return PageQuery(limit, after)
+    return query.after or ""
 
 
 def version_cursor(query: PageQuery) -> int | None:

@@ -76,10 +76,14 @@ async def list_served(session: TenantRead, line: Line, limit: int) -> Sequence[R
     return (await session.execute(query)).all()
 
 
-async def list_adapters(session: TenantRead, line: Line, after: str, limit: int) -> list[AdapterRow]:
-    """Adapters whose name sorts after `after`, by name."""
-    rows = (await session.execute(_adapters(line).where(Adapter.name > after).limit(limit))).all()
-    return await _with_aliases(session, rows)
+async def list_adapters(
+    session: TenantRead, line: Line, *, after: str, limit: int, allowed: frozenset[str] | None = None
+) -> list[AdapterRow]:
+    """Adapters whose name sorts after `after`, by name, out of `allowed` (None = all)."""
+    query = _adapters(line).where(Adapter.name > after)
+    if allowed is not None:
+        query = query.where(Adapter.name.in_(sorted(allowed)))
+    return await _with_aliases(session, (await session.execute(query.limit(limit))).all())
 
 
 async def find_adapter(session: TenantRead, line: Line, name: str) -> AdapterRow | None:

@@ -76,8 +76,8 @@ async def test_an_adapter_without_versions_is_not_listed(db: Database, line: Lin
         await add(db, line, name)
     await retire(db, line, "b", None)
     async with db.tenant_reader(line.tenant) as session:
-        first = await repository.list_adapters(session, line, "", 1)
-        rest = await repository.list_adapters(session, line, "a", 10)
+        first = await repository.list_adapters(session, line, after="", limit=1)
+        rest = await repository.list_adapters(session, line, after="a", limit=10)
         live = await repository.list_served(session, line, 10)
         assert await repository.find_adapter(session, line, "b") is None
     assert [row.adapter.name for row in first] == ["a"]
@@ -104,5 +104,5 @@ async def test_another_tenant_sees_nothing(
     other = Line(await new_tenant(), line.base_id)
     assert await served(db, other, "mine") is None
     async with db.tenant_reader(other.tenant) as session:  # row-level security, whatever the query says
-        assert await repository.list_adapters(session, line, "", 10) == []
+        assert await repository.list_adapters(session, line, after="", limit=10) == []
         assert await repository.find_adapter(session, line, "mine") is None

@@ -1,0 +1,49 @@
+"""Builds the catalog's parts of a worker, and closes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapters.base import BaseSpec
+from adapters.store import open_store
+from gateway.catalog.intake import Bench, Intake
+from gateway.catalog.lifecycle import Hints, Lifecycle, Shelf
+from gateway.catalog.parts import UploadLimits
+from gateway.catalog.service import Catalog
+from gateway.catalog.spool import Spool
+from gateway.config import Settings
+from gateway.db import Database
+from gateway.tenants.epochs import Epochs
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogParts:
+    """One of each a worker."""
+
+    catalog: Catalog
+    intake: Intake
+    lifecycle: Lifecycle
+
+
+@asynccontextmanager
+async def open_catalog(
+    settings: Settings, database: Database, epochs: Epochs, base: BaseSpec, hints: Hints
+) -> AsyncIterator[CatalogParts]:
+    """Raises ValueError for a store URL of an unknown form."""
+    shelf = Shelf(database, open_store(settings.store_url), hints)
+    intake = Intake(database, epochs, shelf, base, _bench(settings))
+    await intake.start()
+    try:
+        yield CatalogParts(Catalog(database, base), intake, Lifecycle(database, epochs, shelf, base.base_id))
+    finally:
+        intake.close()
+
+
+def _bench(settings: Settings) -> Bench:
+    limits = UploadLimits(
+        settings.max_upload_bytes, idle_s=settings.body_timeout_s, total_s=settings.upload_timeout_s
+    )
+    return Bench(Spool(Path(settings.home) / "uploads"), limits)

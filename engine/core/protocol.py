@@ -20,7 +20,7 @@ class Outcome(StrEnum):
     ADAPTER_FAILED = "adapter_failed"  # its adapter could not be loaded
     REFUSED = "refused"  # the core could never have served it (longer than the whole KV cache, queue full)
     EXPIRED = "expired"  # its deadline passed before its first token
-    CORE_FAILED = "core_failed"  # the core died; the server reports it, the core can't
+    CORE_FAILED = "core_failed"  # its row failed alone, or the whole core died (the server reports that)
 
 
 class FinishReason(StrEnum):
@@ -90,6 +90,10 @@ class AddRequest(msgspec.Struct, frozen=True, tag="add"):
     purpose: Purpose = Purpose.TENANT
     service_class: ServiceClass = ServiceClass.STANDARD
     deadline_ms: int | None = None  # from arrival to first token
+    confirm_choices: bool = False
+    """Set when the server looks for stop strings. A choice that ends by itself is then counted only once the
+    server has said with `StopChoice` how many of its tokens stand (all, or up to the stop string), so that no
+    token after a stop string is ever billed, whichever end came first. The core waits 5 s for it."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -100,7 +104,9 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
 
 
 class StopChoice(msgspec.Struct, frozen=True, tag="stop_choice"):
-    """The server found a stop string: the choice ends with `num_tokens` generated, whatever came after."""
+    """The choice ends with `num_tokens` generated, whatever came after: a stop string was found there, or
+    (see `AddRequest.confirm_choices`) it ended by itself and no stop string was found. No `Tokens` frame
+    follows."""
 
     request: str
     attempt: int

@@ -104,7 +104,9 @@ class CoreTransport:
             return  # the pipe is full of wake-ups already
 
     def close(self, linger_ms: int = 2_000) -> None:
-        """Gives frames already sent `linger_ms` to leave, then closes."""
+        """Gives held frames, and then those already sent, `linger_ms` each to leave, then closes."""
+        if self._held.frames and self._socket.poll(linger_ms, zmq.POLLOUT):
+            self.flush()
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(linger_ms)

@@ -1,0 +1,408 @@
+"""Where each adapter is, and who runs on it. The pool is the only owner of host memory and slots.
+
+| state | host memory | slot | moves on when |
+|---|---|---|---|
+| absent | - | - | a request or a hint wants it: loading |
+| loading | being filled | - | the load ends: host, or failed (absent, and remembered for a short time) |
+| host | yes | - | a sequence is admitted: slot; or it is the least recently used idle one: absent |
+| slot | yes | yes | another adapter needs the slot and nothing runs on this one: host |
+
+Sequences that run pin their slot; a pinned slot is never touched. An adapter that has waited for a slot (or
+for host memory) longer than `drain_after_s` gets one reserved: nothing more is admitted on that slot, so that
+it falls idle. Since every adapter that waits gets a slot in turn, more adapters than slots is slow at worst,
+never stuck.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.core.adapter_loader import LoadDone, Loaders
+from engine.core.limits import MAX_FAILURES, MAX_PREFETCHES, CoreConfig
+from engine.core.plan import LoadedAdapter, Runner
+from engine.core.protocol import AdapterEvent, AdapterRef, Tier
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An adapter that is not absent, or that somebody wants."""
+
+    ref: AdapterRef
+    users: int = 0  # open requests
+    pins: int = 0  # running sequences
+    loading: bool = False
+    loaded: LoadedAdapter | None = None
+    slot: int | None = None
+    installed: float = 0.0  # when it got its slot
+    served: bool = False  # pinned since it was loaded
+    used: int = 0  # the pool's clock of uses, for LRU order
+    retiring: bool = False
+
+
+@dataclass(slots=True)
+class _Slot:
+    occupant: _Entry | None = None
+    reserved_for: str | None = None  # the artefact that gets it next
+
+
+@dataclass(slots=True)
+class AdapterCounters:
+    loads: Counter[str] = field(default_factory=lambda: Counter({Tier.DISK.value: 0, Tier.STORE.value: 0}))
+    evictions: Counter[str] = field(
+        default_factory=lambda: Counter({Tier.DEVICE.value: 0, Tier.HOST.value: 0})
+    )
+    hits: int = 0
+
+
+class AdapterPool:
+    """Belongs to the step thread; only `Loaders` has threads."""
+
+    def __init__(self, config: CoreConfig, runner: Runner, loaders: Loaders) -> None:
+        self._config = config
+        self._runner = runner
+        self._loaders = loaders
+        self._entries: dict[str, _Entry] = {}
+        self._slots = [_Slot() for _ in range(config.num_slots)]
+        self._pending: OrderedDict[str, None] = OrderedDict()  # wanted, not yet given to a loader
+        self._failures: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._wanted_since: dict[str, float] = {}  # waits for a slot, or for host memory
+        self._host_bytes = 0
+        self._uses = 0
+        self.slot_epoch = 0
+        self.counters = AdapterCounters()
+        self._events: list[AdapterEvent] = []
+
+    # Requests come and go
+
+    def enter(self, ref: AdapterRef, now: float) -> Tier | None:
+        """A request for the adapter was accepted: where it is, or None if it has to be loaded (it will
+        be)."""
+        entry = self._entries.setdefault(ref.artefact, _Entry(ref))
+        entry.users += 1
+        self._touch(entry)
+        if entry.loaded is None:
+            self._want_load(entry)
+            return None
+        self.counters.hits += 1
+        return Tier.HOST if entry.slot is None else Tier.DEVICE
+
+    def leave(self, artefact: str) -> None:
+        """The request has ended."""
+        entry = self._entries[artefact]
+        assert entry.users > 0
+        entry.users -= 1
+        if entry.users == 0:
+            self._wanted_since.pop(artefact, None)
+            self._cancel_reservations(artefact)
+            if entry.loaded is None and not entry.loading:
+                self._pending.pop(artefact, None)
+                self._drop_if_gone(entry)
+        self._retire_if_idle(entry)
+
+    def failure(self, artefact: str, now: float) -> str | None:
+        """Why its load failed a moment ago, or None."""
+        until, reason = self._failures.get(artefact, (0.0, ""))
+        return reason if now < until else None
+
+    # Sequences run
+
+    def can_pin(self, ref: AdapterRef, now: float) -> bool:
+        """Whether a sequence could run on it in this step. If not for want of a slot, its wait is noted."""
+        entry = self._entries[ref.artefact]
+        if entry.loaded is None:
+            return False
+        if self._slot_for(entry) is not None:
+            return True
+        self._wanted_since.setdefault(ref.artefact, now)
+        return False
+
+    def pin(self, ref: AdapterRef, now: float) -> int:
+        """Puts it in a slot, if it isn't in one, and keeps it there until `unpin`. Needs `can_pin`."""
+        entry = self._entries[ref.artefact]
+        slot = self._slot_for(entry)
+        assert slot is not None, "the caller asks can_pin first"
+        if entry.slot is None:
+            self._install(entry, slot, now)
+        self._wanted_since.pop(ref.artefact, None)
+        self._cancel_reservations(ref.artefact)
+        entry.pins += 1
+        entry.served = True
+        self._touch(entry)
+        return slot
+
+    def unpin(self, ref: AdapterRef) -> None:
+        entry = self._entries[ref.artefact]
+        assert entry.pins > 0
+        entry.pins -= 1
+
+    # Hints
+
+    def prefetch(self, ref: AdapterRef, now: float) -> None:
+        """Loads it if it is absent and not too many hints are waiting already."""
+        if ref.artefact in self._entries or self.failure(ref.artefact, now) is not None:
+            return
+        if len(self._pending) < MAX_PREFETCHES:
+            self._want_load(self._entries.setdefault(ref.artefact, _Entry(ref)))
+
+    def retire(self, ref: AdapterRef) -> None:
+        """Forgets it, here and on disk, as soon as no request wants it."""
+        entry = self._entries.setdefault(ref.artefact, _Entry(ref))
+        entry.retiring = True
+        if entry.users == 0:
+            self._pending.pop(ref.artefact, None)
+        self._retire_if_idle(entry)
+
+    # Each step
+
+    def poll(self, now: float) -> list[LoadDone]:
+        """Takes in the loads that have ended, and starts others. The caller answers the requests of failed
+        ones."""
+        done = [self._finish_load(one, now) for one in self._loaders.finished()]
+        self._start_loads(now)
+        return done
+
+    def balance(self, now: float, remaining: Callable[[str], int]) -> None:
+        """Reserves slots for adapters that have waited too long. `remaining` tells how many tokens the
+        running sequences of an adapter may still take, at most."""
+        late = sorted(
+            (since, artefact)
+            for artefact, since in self._wanted_since.items()
+            if now - since > self._config.drain_after_s
+        )
+        for _, artefact in late:
+            if all(slot.reserved_for != artefact for slot in self._slots):
+                self._reserve(artefact, now, remaining)
+
+    def take_events(self) -> list[AdapterEvent]:
+        events, self._events = self._events, []
+        return events
+
+    @property
+    def device(self) -> list[str]:
+        """Artefacts in slots."""
+        return [slot.occupant.ref.artefact for slot in self._slots if slot.occupant is not None]
+
+    @property
+    def host(self) -> list[str]:
+        """Artefacts in host memory, those in slots included."""
+        return [artefact for artefact, entry in self._entries.items() if entry.loaded is not None]
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._pending) or any(entry.loading for entry in self._entries.values())
+
+    def check(self, pins: Counter[str], users: Counter[str]) -> None:
+        """Asserts that slots, pins and bytes add up; `pins` and `users` are what the caller knows of."""
+        for artefact, entry in self._entries.items():
+            assert entry.pins == pins[artefact], "pins are running sequences"
+            assert entry.users == users[artefact], "users are open requests"
+            assert entry.pins == 0 or entry.slot is not None, "what runs is in a slot"
+            assert entry.slot is None or self._slots[entry.slot].occupant is entry, "slots and entries agree"
+            assert entry.slot is None or entry.loaded is not None, "what is in a slot is in host memory"
+        assert not set(pins) - set(self._entries), "what runs is known"
+        assert not set(users) - set(self._entries), "what is wanted is known"
+        assert self._host_bytes == sum(e.loaded.num_bytes for e in self._entries.values() if e.loaded), (
+            "bytes"
+        )
+
+    def close(self) -> None:
+        self._loaders.close()
+
+    # Loading
+
+    def _want_load(self, entry: _Entry) -> None:
+        if not entry.loading:
+            self._pending.setdefault(entry.ref.artefact)
+
+    def _start_loads(self, now: float) -> None:
+        under_way = [entry.ref.owner for entry in self._entries.values() if entry.loading]
+        owners = Counter(under_way)
+        num_loading = len(under_way)
+        while self._pending and num_loading < self._config.loader_threads:
+            entry = self._next_load(owners)
+            artefact = entry.ref.artefact
+            if not self._make_room(now, artefact):
+                if entry.users:
+                    self._wanted_since.setdefault(artefact, now)
+                return
+            del self._pending[artefact]
+            self._wanted_since.pop(artefact, None)
+            self._cancel_reservations(artefact)
+            entry.loading = True
+            self._loaders.start(entry.ref)
+            owners[entry.ref.owner] += 1
+            num_loading += 1
+
+    def _next_load(self, owners: Counter[str]) -> _Entry:
+        """Requests before hints, owners with fewer loads under way first (one owner's slow store must not
+        keep the others out), then in order of arrival."""
+        entries = [self._entries[artefact] for artefact in self._pending]
+        return min(entries, key=lambda entry: (entry.users == 0, owners[entry.ref.owner]))
+
+    def _finish_load(self, done: LoadDone, now: float) -> LoadDone:
+        entry = self._entries[done.adapter.artefact]
+        entry.loading = False
+        if done.loaded is not None and done.loaded.num_bytes > self._config.host_budget_bytes:
+            done = LoadDone(done.adapter, None, "The adapter is larger than the host memory for adapters.")
+        if done.loaded is None:
+            self._remember_failure(entry, done.error, now)
+            return done
+        entry.loaded = done.loaded
+        entry.served = False
+        self._host_bytes += done.loaded.num_bytes
+        self._touch(entry)
+        self.counters.loads[done.loaded.found_in.value] += 1
+        self._tell(entry, Tier.HOST)
+        self._shrink_host(keep=entry)
+        self._retire_if_idle(entry)
+        return done
+
+    def _remember_failure(self, entry: _Entry, error: str, now: float) -> None:
+        artefact = entry.ref.artefact
+        self._failures.pop(artefact, None)
+        self._failures[artefact] = (now + self._config.failure_memory_s, error)
+        while len(self._failures) > MAX_FAILURES:
+            self._failures.popitem(last=False)
+        self._events.append(AdapterEvent(artefact=artefact, tier=None, error=error))
+        self._drop_if_gone(entry)
+        self._retire_if_idle(entry)
+
+    # Host memory
+
+    def _make_room(self, now: float, artefact: str) -> bool:
+        """Whether one more load may start: host memory isn't full, or what is idle in it could go."""
+        if self._host_bytes < self._config.host_budget_bytes:
+            return True
+        late = now - self._wanted_since.get(artefact, now) > self._config.drain_after_s
+        victim = self._idle_in_host(keep=None, also_wanted=late)
+        if victim is None:
+            return False
+        self._evict_from_host(victim)
+        return self._host_bytes < self._config.host_budget_bytes or self._make_room(now, artefact)
+
+    def _shrink_host(self, keep: _Entry) -> None:
+        while self._host_bytes > self._config.host_budget_bytes:
+            victim = self._idle_in_host(keep, also_wanted=False)
+            if victim is None:
+                return  # all of it is in use; no load starts until that changes
+            self._evict_from_host(victim)
+
+    def _idle_in_host(self, keep: _Entry | None, *, also_wanted: bool) -> _Entry | None:
+        """The least recently used adapter on which nothing runs and that nobody wants; for one that has
+        waited too long, also one that is wanted, once it has had its turn since it was loaded."""
+        idle = [
+            entry
+            for entry in self._entries.values()
+            if entry.loaded is not None
+            and entry is not keep
+            and entry.pins == 0
+            and (entry.users == 0 or (also_wanted and entry.served))
+        ]
+        return min(idle, key=lambda entry: (entry.users > 0, entry.used), default=None)
+
+    def _evict_from_host(self, entry: _Entry) -> None:
+        if entry.slot is not None:
+            self._empty(entry.slot)
+        assert entry.loaded is not None
+        self._host_bytes -= entry.loaded.num_bytes
+        entry.loaded = None
+        self.counters.evictions[Tier.HOST.value] += 1
+        self._tell(entry, None)
+        if entry.users:
+            self._want_load(entry)
+        self._drop_if_gone(entry)
+
+    # Slots
+
+    def _slot_for(self, entry: _Entry) -> int | None:
+        """The slot in which a sequence of it could run now."""
+        artefact = entry.ref.artefact
+        if entry.slot is not None:
+            reserved_for = self._slots[entry.slot].reserved_for
+            return entry.slot if reserved_for in (None, artefact) else None
+        usable = [
+            (slot.reserved_for != artefact, slot.occupant is not None, self._age(slot), number)
+            for number, slot in enumerate(self._slots)
+            if slot.reserved_for in (None, artefact) and (slot.occupant is None or slot.occupant.pins == 0)
+        ]
+        return min(usable)[-1] if usable else None
+
+    def _age(self, slot: _Slot) -> tuple[bool, int]:
+        return (False, 0) if slot.occupant is None else (slot.occupant.users > 0, slot.occupant.used)
+
+    def _install(self, entry: _Entry, number: int, now: float) -> None:
+        if self._slots[number].occupant is not None:
+            self._empty(number)
+        assert entry.loaded is not None
+        self._runner.install(number, entry.loaded.handle)
+        self._slots[number].occupant = entry
+        entry.slot = number
+        entry.installed = now
+        self.slot_epoch += 1
+        self._tell(entry, Tier.DEVICE)
+
+    def _empty(self, number: int) -> None:
+        slot = self._slots[number]
+        entry = slot.occupant
+        assert entry is not None
+        assert entry.pins == 0, "a slot in use is never touched"
+        self._runner.clear(number)
+        slot.occupant = None
+        entry.slot = None
+        self.slot_epoch += 1
+        self.counters.evictions[Tier.DEVICE.value] += 1
+
+    def _reserve(self, artefact: str, now: float, remaining: Callable[[str], int]) -> None:
+        """Drains the slot that will be idle first, of those that their adapters had for long enough."""
+        choices = [
+            (remaining(slot.occupant.ref.artefact), slot.occupant.used, number)
+            for number, slot in enumerate(self._slots)
+            if slot.reserved_for is None
+            and slot.occupant is not None
+            and slot.occupant.ref.artefact != artefact
+            and now - slot.occupant.installed > self._config.drain_after_s
+        ]
+        if choices:
+            self._slots[min(choices)[-1]].reserved_for = artefact
+
+    def _cancel_reservations(self, artefact: str) -> None:
+        for slot in self._slots:
+            if slot.reserved_for == artefact:
+                slot.reserved_for = None
+
+    # Leaving
+
+    def _retire_if_idle(self, entry: _Entry) -> None:
+        if not entry.retiring or entry.users or entry.pins or entry.loading:
+            return
+        entry.retiring = False
+        if entry.loaded is not None:
+            self._evict_from_host(entry)
+        else:
+            self._tell(entry, None)
+        self._drop_if_gone(entry)
+        self._loaders.forget(entry.ref)
+
+    def _drop_if_gone(self, entry: _Entry) -> None:
+        """Forgets an absent adapter that nobody wants."""
+        artefact = entry.ref.artefact
+        idle = not (entry.users or entry.loading or entry.retiring or artefact in self._pending)
+        if idle and entry.loaded is None:
+            self._entries.pop(artefact, None)
+
+    def _tell(self, entry: _Entry, tier: Tier | None) -> None:
+        loaded = entry.loaded
+        self._events.append(
+            AdapterEvent(
+                artefact=entry.ref.artefact,
+                tier=tier,
+                num_bytes=0 if loaded is None else loaded.num_bytes,
+                load_ms=0.0 if loaded is None else loaded.load_ms,
+            )
+        )
+
+    def _touch(self, entry: _Entry) -> None:
+        self._uses += 1
+        entry.used = self._uses

@@ -1,0 +1,67 @@
+"""Every number that bounds the core, with its unit, and the facts of the model that it serves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+STATS_WORKING_S: Final = 0.25
+STATS_IDLE_S: Final = 1.0
+MAX_PREFETCHES: Final = 64
+"""Hints that wait for a loader thread; more are dropped, since a request loads its adapter anyway."""
+MAX_FORGETS: Final = 1_024
+"""Retirements whose disk copies wait to be dropped; past it the oldest copies are left to the cache's own
+budget."""
+MAX_FAILURES: Final = 1_024
+"""Failed adapter loads remembered at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the core knows of the model: names, sizes and end tokens; the weights are the runner's."""
+
+    base_id: str
+    base_digest: str
+    max_model_len: int  # tokens, prompt and completion together
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CoreConfig:
+    """Limits of one core. Nothing changes them later."""
+
+    num_blocks: int  # KV blocks in all
+    block_size: int = 16  # tokens in a block
+    step_tokens: int = 256  # tokens computed in one step, at most
+    max_running: int = 64  # sequences in one step
+    max_open: int = 1_024  # requests held, running and waiting
+    num_slots: int = 8  # adapters in one step
+    host_budget_bytes: int = 2 * 1024**3  # adapters in host memory; exceeded by what is being loaded at most
+    loader_threads: int = 4
+    watermark: float = 0.01  # share of blocks that an admission leaves free while others run
+    aging_s: float = 10.0  # a request gains one class for each such time since it arrived
+    reserve_after_s: float = 2.0  # blocked on KV for longer: later requests leave blocks for it
+    drain_after_s: float = (
+        1.0  # an adapter waits for a slot (or for host memory) this long, then one is drained
+    )
+    failure_memory_s: float = (
+        1.0  # a failed load answers later requests for this long, then it is tried again
+    )
+    confirm_timeout_s: float = 5.0  # for the server to confirm the count of a choice with stop strings
+
+    def __post_init__(self) -> None:
+        assert self.num_blocks > 0
+        assert self.block_size > 0
+        assert 0 < self.max_running < self.step_tokens, "decoding must leave room for prefill in each step"
+        assert self.num_slots > 0
+        assert self.loader_threads > 0
+
+    @property
+    def watermark_blocks(self) -> int:
+        return math.ceil(self.num_blocks * self.watermark)
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold the KV of this many tokens."""
+        return -(-num_tokens // self.block_size)

@@ -1,0 +1,229 @@
+"""What each step computes: the tokens of which sequences, in which blocks and slots.
+
+Sequences that only need their newest token computed go first (decode), then the rest of the step's token
+budget goes to those further behind (prefill, in chunks), running or newly admitted, in order of priority.
+Whoever can't run now is skipped. Two rules keep skipping from starving anyone: a request rises by a class for
+each `aging_s` it waits, and one that has been short of blocks for `reserve_after_s` has what is free kept for
+it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.core.adapter_pool import AdapterPool
+from engine.core.block_pool import KvStore
+from engine.core.limits import CoreConfig
+from engine.core.plan import BASE_SLOT
+from engine.core.request import Request, Sequence, State
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The next `num_tokens` tokens of a sequence, to be computed in this step."""
+
+    sequence: Sequence
+    num_tokens: int
+
+    @property
+    def samples(self) -> bool:
+        """Whether it reaches the last known token, so that the next one can be sampled."""
+        return self.num_tokens == self.sequence.remaining
+
+
+@dataclass(slots=True)
+class SchedulerCounters:
+    cache_query_tokens: int = 0
+    cache_hit_tokens: int = 0
+    preemptions: int = 0
+
+
+class Scheduler:
+    """Owns the order of sequences and their block tables (the blocks themselves are the store's)."""
+
+    def __init__(self, config: CoreConfig, store: KvStore, adapters: AdapterPool) -> None:
+        self._config = config
+        self._store = store
+        self._adapters = adapters
+        self._waiting: list[Sequence] = []
+        self._running: list[Sequence] = []
+        self._now = 0.0
+        self._reserved = 0  # blocks kept for requests that wait for blocks, in this step
+        self.counters = SchedulerCounters()
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens to compute before all that wait would be sampled for the first time."""
+        return sum(sequence.remaining for sequence in self._waiting)
+
+    def add(self, request: Request) -> None:
+        """Takes in all choices of a request that fits (`never_fits` is false)."""
+        self._waiting.extend(request.sequences)
+
+    def never_fits(self, num_tokens: int) -> bool:
+        """Whether a sequence could grow to this many tokens with all blocks for itself. The KV of the very
+        last token is never computed."""
+        return self._config.blocks_for(num_tokens - 1) > self._config.num_blocks
+
+    def remove(self, sequence: Sequence) -> None:
+        """Frees what a sequence holds; it won't run again."""
+        if sequence.state is State.RUNNING:
+            self._running.remove(sequence)
+            self._give_back(sequence)
+        elif sequence.state is State.WAITING:
+            self._waiting.remove(sequence)
+        sequence.state = State.FINISHED
+
+    def schedule(self, now: float) -> list[Chunk]:
+        """The step's chunks, at most one a sequence; blocks and slots are in place when it returns."""
+        self._now = now
+        self._reserved = 0
+        was_preempted = self._grow_tables()
+        decoding = [Chunk(s, 1) for s in self._ordered(self._running) if s.remaining == 1]
+        budget = self._config.step_tokens - len(decoding)
+        prefilling = list(self._prefill(budget, admit=not was_preempted))
+        self._adapters.balance(now, self._tokens_left_on)
+        return decoding + prefilling
+
+    def publish(self, sequence: Sequence) -> None:
+        """Names the blocks that have become full, so that others can share them."""
+        num_full = sequence.computed // self._config.block_size
+        if num_full > sequence.num_published:
+            keys = sequence.keys(num_full, self._config.block_size)
+            for index in range(sequence.num_published, num_full):
+                self._store.publish(sequence.blocks[index], keys[index])
+            sequence.num_published = num_full
+
+    def tables(self) -> list[list[int]]:
+        """All block tables in use."""
+        return [sequence.blocks for sequence in self._running]
+
+    def pins(self) -> Counter[str]:
+        """How many running sequences each adapter has."""
+        return Counter(s.request.artefact for s in self._running if s.request.artefact is not None)
+
+    # Running sequences
+
+    def _grow_tables(self) -> bool:
+        """Gives each decoding sequence the block that its next token needs, taking blocks from those of least
+        priority where there is none left. Returns whether anyone was preempted."""
+        was_preempted = False
+        for sequence in self._ordered(self._running):
+            if (
+                sequence.state is not State.RUNNING
+                or len(sequence.blocks) * self._config.block_size >= sequence.total
+            ):
+                continue
+            while sequence.state is State.RUNNING and self._store.num_allocatable == 0:
+                self._preempt(max(self._running, key=self._priority))
+                was_preempted = True
+            if sequence.state is State.RUNNING:
+                sequence.blocks.extend(self._store.allocate(1))
+        return was_preempted
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Takes everything from a running sequence; it will compute its tokens again, and bill none twice."""
+        self._running.remove(sequence)
+        self._give_back(sequence)
+        sequence.computed = 0
+        sequence.num_published = 0
+        sequence.state = State.WAITING
+        self._waiting.append(sequence)
+        self.counters.preemptions += 1
+
+    def _give_back(self, sequence: Sequence) -> None:
+        self._store.release(sequence.blocks)
+        sequence.blocks = []
+        if sequence.request.add.adapter is not None:
+            self._adapters.unpin(sequence.request.add.adapter)
+            sequence.slot = BASE_SLOT
+
+    # Prefill and admission
+
+    def _prefill(self, budget: int, *, admit: bool) -> Iterator[Chunk]:
+        behind = [s for s in self._running if s.remaining > 1]
+        for sequence in self._ordered(behind + self._waiting if admit else behind):
+            if budget == 0:
+                return
+            if sequence.state is State.WAITING and not self._admit(sequence):
+                continue
+            chunk = Chunk(sequence, min(sequence.remaining, budget))
+            budget -= chunk.num_tokens
+            yield chunk
+
+    def _admit(self, sequence: Sequence) -> bool:
+        """Gives a waiting sequence blocks for all its known tokens, and a slot, or leaves it as it is."""
+        request = sequence.request
+        if len(self._running) >= self._config.max_running:
+            return False
+        if sequence.choice > 0 and not request.prompt_computed:
+            return False  # it will share the prompt's blocks with choice 0
+        if request.add.adapter is not None and not self._adapters.can_pin(request.add.adapter, self._now):
+            return False
+        shared = self._match(sequence)
+        if not self._has_blocks(sequence, shared):
+            return False
+        self._place(sequence, shared)
+        return True
+
+    def _match(self, sequence: Sequence) -> list[int]:
+        """Blocks with KV that it can share; at least its last known token is left to compute."""
+        if sequence.choice == 0 and sequence.request.prompt_logprobs is not None and not sequence.generated:
+            return []  # log-probabilities of the prompt exist only where it is computed
+        block_size = self._config.block_size
+        return self._store.match(sequence.keys((sequence.total - 1) // block_size, block_size))
+
+    def _has_blocks(self, sequence: Sequence, shared: list[int]) -> bool:
+        need = self._config.blocks_for(sequence.total) - len(shared) + self._store.num_cached(shared)
+        floor = self._config.watermark_blocks if self._running else 0
+        if need + floor + self._reserved <= self._store.num_allocatable:
+            return True
+        if sequence.blocked_since is None:
+            sequence.blocked_since = self._now
+        elif self._now - sequence.blocked_since > self._config.reserve_after_s:
+            self._reserved += need
+        return False
+
+    def _place(self, sequence: Sequence, shared: list[int]) -> None:
+        request = sequence.request
+        self._store.take(shared)
+        fresh = self._store.allocate(self._config.blocks_for(sequence.total) - len(shared))
+        sequence.blocks = [*shared, *fresh]
+        sequence.computed = len(shared) * self._config.block_size
+        sequence.num_published = len(shared)
+        sequence.blocked_since = None
+        if request.add.adapter is not None:
+            sequence.slot = self._adapters.pin(request.add.adapter, self._now)
+        if request.first_scheduled is None:
+            request.first_scheduled = self._now
+            self._count_cached(request, sequence.computed)
+        self._waiting.remove(sequence)
+        self._running.append(sequence)
+        sequence.state = State.RUNNING
+
+    def _count_cached(self, request: Request, cached: int) -> None:
+        request.cached = cached
+        request.num_prompt_counted = cached
+        self.counters.cache_query_tokens += len(request.prompt)
+        self.counters.cache_hit_tokens += cached
+
+    # Order
+
+    def _priority(self, sequence: Sequence) -> tuple[int, int, int]:
+        return (*sequence.request.priority(self._now, self._config.aging_s), sequence.choice)
+
+    def _ordered(self, sequences: list[Sequence]) -> list[Sequence]:
+        return sorted(sequences, key=self._priority)
+
+    def _tokens_left_on(self, artefact: str) -> int:
+        return max((s.tokens_left for s in self._running if s.request.artefact == artefact), default=0)

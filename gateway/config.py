@@ -26,6 +26,7 @@ class Settings(BaseSettings):
     pepper_previous: SecretStr | None = None
     engine_token: SecretStr  # bearer token of the replicas
     engine_token_previous: SecretStr | None = None
+    metrics_token: SecretStr | None = None  # asked for at /metrics when set
 
     # what is served
     base_model: str  # folder of the base model: tokenizer, template and shapes are read here, never weights

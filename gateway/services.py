@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from gateway.audit.service import AuditLog
 from gateway.config import Settings
 from gateway.credentials import Peppers
 from gateway.db import Database
+from gateway.errors import Unavailable
 from gateway.redis import connect
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.service import Tenants
@@ -34,6 +35,7 @@ class Services:
     tenants: Tenants
     keys: ApiKeys
     audit: AuditLog
+    probe: Callable[[], Awaitable[None]]  # one token through the whole path; raises ApiError when it fails
 
 
 def services_of(scope: Scope) -> Services:
@@ -63,4 +65,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             tenants=Tenants(db, epochs),
             keys=ApiKeys(db, peppers, epochs),
             audit=AuditLog(db),
+            probe=_no_inference,
         )
+
+
+async def _no_inference() -> None:
+    raise Unavailable("Inference is not set up.")

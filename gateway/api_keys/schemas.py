@@ -19,7 +19,9 @@ ModelPattern = Annotated[str, Meta(min_length=1, max_length=192)]
 
 class KeyCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=100)]
-    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=8)] = [Scope.INFERENCE]
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=8)] = msgspec.field(
+        default_factory=lambda: [Scope.INFERENCE]
+    )
     allowed_models: Annotated[list[ModelPattern], Meta(min_length=1, max_length=100)] | None = None
     expires_at: Moment | None = None
     requests_per_minute: Limit | None = None

@@ -1,0 +1,100 @@
+"""The gateway as one application: its routes on one page, and what lives as long as it does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from litestar import Litestar, MediaType, Request, Response, get
+from litestar.datastructures import State
+from litestar.di import Provide
+from litestar.types import ControllerRouterHandler
+
+from gateway import access, health, openapi, problems
+from gateway.access import PUBLIC
+from gateway.admin_auth import routes as admin_auth
+from gateway.api_keys import routes as api_keys
+from gateway.audit import routes as audit
+from gateway.audit.service import Actor
+from gateway.config import Settings
+from gateway.envelope import Envelope, request_id_of
+from gateway.principal import Admin, Principal
+from gateway.services import Services, open_services
+from gateway.tenants import routes as tenants
+
+MAX_JSON_BYTES = 1024 * 1024  # of requests that Litestar reads; inference and uploads read their own
+
+AnyRequest = Request[Any, Any, State]
+
+
+@get("/openapi.json", opt={PUBLIC: True}, summary="This document", media_type=MediaType.JSON)
+async def openapi_document(state: State) -> Response[bytes]:
+    return Response(state.openapi, media_type=MediaType.JSON)
+
+
+ROUTES: list[ControllerRouterHandler] = [
+    # public
+    *health.handlers,
+    openapi_document,
+    # operators
+    *admin_auth.handlers,
+    *tenants.handlers,
+    *api_keys.handlers,
+    *audit.handlers,
+]
+
+
+def create_app(settings: Settings) -> Litestar:
+    """The application with the layers it runs with in production. Connects when it starts, not here."""
+
+    @asynccontextmanager
+    async def lifespan(app: Litestar) -> AsyncIterator[None]:
+        async with open_services(settings) as services:
+            app.state.services = services
+            yield
+
+    app = _assemble(lifespan=[lifespan], openapi_config=None)
+    app.state.openapi = openapi.render(_assemble(openapi_config=openapi.CONFIG))
+    app.asgi_handler = Envelope(app.asgi_handler)
+    return app
+
+
+def _assemble(**more: Any) -> Litestar:
+    """Built twice: Litestar describes routes only where it also serves pages about them, which we don't want."""
+    return Litestar(
+        ROUTES,
+        guards=[access.guard],
+        exception_handlers=problems.HANDLERS,
+        dependencies={
+            "services": Provide(_services, sync_to_thread=False),
+            "principal": Provide(_principal, sync_to_thread=False),
+            "admin": Provide(_admin, sync_to_thread=False),
+            "actor": Provide(_actor, sync_to_thread=False),
+        },
+        request_max_body_size=MAX_JSON_BYTES,
+        logging_config=None,
+        debug=False,
+        **more,
+    )
+
+
+def _services(state: State) -> Services:
+    found = state.services
+    assert isinstance(found, Services)
+    return found
+
+
+def _principal(request: AnyRequest) -> Principal:
+    return access.principal_of(request.scope)
+
+
+def _admin(request: AnyRequest) -> Admin:
+    return access.admin_of(request.scope)
+
+
+def _actor(request: AnyRequest) -> Actor:
+    """Whom the audit log names: the operator, else the API key."""
+    found = request.scope["state"]
+    who = f"admin:{found['admin'].email}" if "admin" in found else f"key:{found['principal'].key_id}"
+    return Actor(who, request_id_of(request.scope))

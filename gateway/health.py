@@ -1,0 +1,96 @@
+"""Is this process alive, can it answer, would a chat succeed; and what it has counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+import structlog
+from litestar import MediaType, Request, Response, get
+from litestar.datastructures import State
+from prometheus_client import Gauge
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+import migrations
+from gateway.access import PUBLIC
+from gateway.credentials import same_secret
+from gateway.errors import ApiError, Unauthenticated, Unavailable
+from gateway.redis import redis_errors
+from gateway.services import Services
+from gateway.telemetry import METRICS_CONTENT_TYPE, render_metrics
+
+log = structlog.get_logger(__name__)
+
+CHECK_S: Final = 3.0
+DEEP_CHECK_S: Final = 60.0
+READY = Gauge("motet_gateway_ready", "1 when the last readiness check passed.", multiprocess_mode="livemin")
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    ready: bool
+    checks: dict[str, str]  # "ok", or why not
+
+
+@get("/healthz", opt={PUBLIC: True}, media_type=MediaType.TEXT, summary="This process lives")
+async def healthz() -> str:
+    return "ok\n"
+
+
+@get("/readyz", opt={PUBLIC: True}, summary="This process can answer; with deep=1, a chat would succeed")
+async def readyz(services: Services, deep: bool = False) -> Response[Readiness]:
+    checks = {
+        "database": await _check(lambda: _database(services), CHECK_S),
+        "redis": await _check(lambda: _redis(services), CHECK_S),
+    }
+    if deep:
+        checks["chat"] = await _check(services.probe, DEEP_CHECK_S)
+    ready = all(outcome == "ok" for outcome in checks.values())
+    READY.set(ready)
+    return Response(Readiness(ready, checks), status_code=200 if ready else 503)
+
+
+@get("/metrics", opt={PUBLIC: True}, summary="Prometheus metrics of all workers")
+async def metrics(request: Request[object, object, State], services: Services) -> Response[bytes]:
+    """Public unless `MOTET_METRICS_TOKEN` is set: labels name routes and outcomes, never tenants or keys."""
+    wanted = services.settings.metrics_token
+    if wanted is not None and not same_secret(
+        request.headers.get("authorization", ""), f"Bearer {wanted.get_secret_value()}"
+    ):
+        raise Unauthenticated("The metrics token is missing or wrong.", code="invalid_metrics_token")
+    body = await asyncio.to_thread(render_metrics)
+    return Response(body, headers={"content-type": METRICS_CONTENT_TYPE})
+
+
+async def _check(look: Callable[[], Awaitable[None]], limit_s: float) -> str:
+    try:
+        async with asyncio.timeout(limit_s):
+            await look()
+    except ApiError as error:
+        return error.message
+    except TimeoutError:
+        return f"no answer within {limit_s:g} s"
+    return "ok"
+
+
+async def _database(services: Services) -> None:
+    """Answers, and has exactly the tables that this code was written for. Raises `Unavailable`."""
+    async with services.db.system_reader() as session:
+        try:
+            found = (
+                await session.execute(text("SELECT version_num FROM alembic_version"))
+            ).scalar_one_or_none()
+        except SQLAlchemyError as error:
+            raise Unavailable("The database has no tables yet. Run the migrations.") from error
+    if found != migrations.head():
+        raise Unavailable(f"The database is at revision {found}, this code needs {migrations.head()}.")
+
+
+async def _redis(services: Services) -> None:
+    with redis_errors():
+        await services.redis.ping()
+
+
+handlers = [healthz, readyz, metrics]

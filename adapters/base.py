@@ -1,4 +1,5 @@
-"""What a base model is to adapters and prompts: its architecture, shapes, context and tokenizer, read without torch."""
+"""What a base model is to adapters and prompts: its architecture, shapes, context and tokenizer, read without
+torch."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class UnsupportedBase(Exception):
 
 
 class BaseSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A base model without its weights. `sites` gives (inputs, outputs) of each linear site of every layer."""
+    """A base model without its weights. `sites` gives (inputs, outputs) of each linear site of every
+    layer."""
 
     name: str
     architecture: str
@@ -91,8 +93,8 @@ class BaseSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def base_id(self) -> str:
-        """sha256 (64 hex) of what makes an adapter or a prompt fit: architecture, shapes, tokenizer, declared name.
-        Weights, dtype and context length may change under one id."""
+        """sha256 (64 hex) of what makes an adapter or a prompt fit: architecture, shapes, tokenizer, declared
+        name. Weights, dtype and context length may change under one id."""
         facts = {
             "motet": "base/1",
             "name": self.name,
@@ -112,8 +114,8 @@ def module_name(layer: int, site: str) -> str:
 
 
 def longest_token_bytes(tokenizer: Mapping[str, Any]) -> int | None:
-    """The most bytes of UTF-8 text that one token of this tokenizer.json can stand for, or None where no bound can
-    be proved: an unknown token or a padded special token swallows text of any length."""
+    """The most bytes of UTF-8 text that one token of this tokenizer.json can stand for, or None where no
+    bound can be proved: an unknown token or a padded special token swallows text of any length."""
     model = tokenizer["model"]
     added = tokenizer.get("added_tokens") or []
     if model.get("type") != "BPE" or any(token.get("lstrip") or token.get("rstrip") for token in added):

@@ -1,4 +1,5 @@
-"""Identity by content. What an adapter is called, who wrote its files and in which order they list things do not matter."""
+"""Identity by content. What an adapter is called, who wrote its files and in which order they list things do
+not matter."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def content_digest(manifest: Manifest, weights: Path, base_id: str) -> str:
-    """sha256 (64 hex) over the base, and each module's place, rank, effective scale, dtypes and values, in a fixed
-    order. Reads the whole file."""
+    """sha256 (64 hex) over the base, and each module's place, rank, effective scale, dtypes and values, in a
+    fixed order. Reads the whole file."""
     assert is_digest(base_id)
     hasher = hashlib.sha256()
     _field(hasher, b"motet adapter content/1")

@@ -1,7 +1,8 @@
 """The disk tier: packed adapters near the engine, under a byte budget.
 
-Who owns what: a file belongs to the cache from the moment its checksum held; a reader holds it by a lease, and a
-leased file is never deleted. Unleased files stay until room is needed, the least recently used going first.
+Who owns what: a file belongs to the cache from the moment its checksum held; a reader holds it by a lease,
+and a leased file is never deleted. Unleased files stay until room is needed, the least recently used going
+first.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 
 from adapters.local_files import TEMPORARY_SUFFIX, translated
 from adapters.packed import PackedCorrupt, verify
-from adapters.store import Corrupt, DiskFull, ObjectStore, StoreError, artefact_path
+from adapters.store import Corrupt, DiskFull, ObjectStore, StoreError, Unavailable, artefact_path
 
 FETCH_ATTEMPTS: Final = 2  # a transfer that broke the bytes is tried once more
 MAX_WAIT_S: Final = 600.0  # for somebody else's download of the same artefact
@@ -47,6 +48,8 @@ class _Download:
     """One fetch, which all who want that artefact wait for."""
 
     size: int = 0  # bytes of the budget held for it
+    waiting: int = 0  # callers for whom the entry is leased from its first moment
+    entry: _Entry | None = None
     done: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
 
@@ -82,8 +85,8 @@ class DiskCache:
 
     @contextlib.contextmanager
     def lease(self, owner: str, artefact: str) -> Iterator[Path]:
-        """The packed file, fetched if need be and kept in place until the block ends. Raises `StoreError`: `NotFound`,
-        `Corrupt`, `DiskFull`, `Unavailable`, `Denied`."""
+        """The packed file, fetched if need be and kept in place until the block ends. Raises `StoreError`:
+        `NotFound`, `Corrupt`, `DiskFull`, `Unavailable`, `Denied`."""
         path = artefact_path(owner, artefact)
         key = f"{owner}.{artefact}"
         entry = self._acquire(key, path, artefact)
@@ -128,16 +131,14 @@ class DiskCache:
         os.close(self._folder_lock)
 
     def _acquire(self, key: str, path: str, artefact: str) -> _Entry:
-        """A leased entry whose checksum held. Nothing about a failure is remembered: the next caller tries again."""
+        """A leased entry whose checksum held. Nothing about a failure is remembered: the next caller tries
+        again."""
         for _ in range(FETCH_ATTEMPTS):
             entry, download = self._lease_or_join(key)
             if entry is None:
-                entry = (
-                    self._wait(key, download) if download is not None else self._download(key, path, artefact)
-                )
-            if entry is None or not self._still_good(key, entry, artefact):
-                continue
-            return entry
+                entry = self._wait(key, download) if download else self._download(key, path, artefact)
+            if self._still_good(key, entry, artefact):
+                return entry
         raise Corrupt(f"{path} is damaged on the disk of this machine")
 
     def _lease_or_join(self, key: str) -> tuple[_Entry | None, _Download | None]:
@@ -146,46 +147,50 @@ class DiskCache:
             entry = self._entries.get(key)
             if entry is not None:
                 self._hits += 1
-                self._lease(key, entry)
+                entry.leases += 1
+                self._entries.move_to_end(key)
                 return entry, None
             self._misses += 1
             download = self._downloads.get(key)
             if download is None:
                 self._downloads[key] = _Download()
+            else:
+                download.waiting += 1
             return None, download
 
-    def _lease(self, key: str, entry: _Entry) -> None:
-        entry.leases += 1
-        self._entries.move_to_end(key)
-
-    def _wait(self, key: str, download: _Download) -> _Entry | None:
+    def _wait(self, key: str, download: _Download) -> _Entry:
         if not download.done.wait(MAX_WAIT_S):
-            raise StoreError(f"the download of {key} did not end within {MAX_WAIT_S:.0f} s")
+            with self._lock:
+                if not download.done.is_set():
+                    download.waiting -= 1
+                    raise Unavailable(f"the download of {key} did not end within {MAX_WAIT_S:.0f} s")
         if download.error is not None:
             raise download.error
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None:
-                self._lease(key, entry)
-            return entry
+        assert download.entry is not None  # it ended without an error
+        return download.entry
 
     def _download(self, key: str, path: str, artefact: str) -> _Entry:
         download = self._downloads[key]
         try:
-            size = self._store.size(path)
-            self._make_room(download, size, path)
-            target = self._directory / (key + _SUFFIX)
-            self._fetch(path, artefact, target, size)
-            with self._lock:
-                entry = self._entries[key] = _Entry(target, size, leases=1, checked=True)
-            return entry
-        except Exception as error:
-            download.error = error
+            download.entry = self._fetched(download, key, path, artefact)
+        except BaseException as error:
+            download.error = error if isinstance(error, StoreError) else Unavailable(f"{path}: {error!r}")
             raise
         finally:
             with self._lock:
                 del self._downloads[key]
-            download.done.set()
+                if download.entry is not None:
+                    download.entry.leases = 1 + download.waiting
+                    self._entries[key] = download.entry
+                download.done.set()
+        return download.entry
+
+    def _fetched(self, download: _Download, key: str, path: str, artefact: str) -> _Entry:
+        size = self._store.size(path)
+        self._make_room(download, size, path)
+        target = self._directory / (key + _SUFFIX)
+        self._fetch(path, artefact, target)
+        return _Entry(target, size, checked=True)
 
     def _make_room(self, download: _Download, size: int, path: str) -> None:
         with self._lock:
@@ -193,46 +198,50 @@ class DiskCache:
                 raise NoRoom(f"{path} has {size} bytes; the cache of {self._budget_bytes} bytes is in use")
             download.size = size
 
-    def _fetch(self, path: str, artefact: str, target: Path, size: int) -> None:
-        """The file in place, its checksum held. On a full disk, everything unleased goes, and once more."""
-        arriving = target.with_suffix(TEMPORARY_SUFFIX)
+    def _fetch(self, path: str, artefact: str, target: Path) -> None:
+        """The file in place, its checksum held. Bytes that broke on the way are fetched once more; on a full
+        disk everything unleased goes first."""
         for attempt in range(1, FETCH_ATTEMPTS + 1):
             try:
-                self._store.fetch_file(path, arriving)
-                verify(arriving, artefact)
-                arriving.replace(target)
-                return
+                self._fetch_once(path, artefact, target)
             except DiskFull:
-                with self._lock:
-                    freed = self._evict(0)
-                if attempt == FETCH_ATTEMPTS or not freed:
+                if attempt == FETCH_ATTEMPTS:
                     raise
+                with self._lock:
+                    self._evict(0)
             except PackedCorrupt as error:
                 if attempt == FETCH_ATTEMPTS:
                     raise Corrupt(f"{path}: {error}") from error
-            except BaseException:
-                raise
-            finally:
-                with contextlib.suppress(OSError):
-                    arriving.unlink(missing_ok=True)
+            else:
+                return
+
+    def _fetch_once(self, path: str, artefact: str, target: Path) -> None:
+        arriving = target.with_suffix(TEMPORARY_SUFFIX)
+        try:
+            self._store.fetch_file(path, arriving)
+            with translated(str(arriving)):
+                verify(arriving, artefact)
+                arriving.replace(target)
+        finally:
+            with contextlib.suppress(OSError):  # a leftover is cleared at the next start
+                arriving.unlink(missing_ok=True)
 
     def _still_good(self, key: str, entry: _Entry, artefact: str) -> bool:
         """Files of an earlier process are read against their checksum once, before their first use."""
-        if entry.checked:
-            return True
-        try:
-            verify(entry.path, artefact)
-            entry.checked = True
-            return True
-        except (PackedCorrupt, OSError):
-            with self._lock:
-                entry.leases -= 1
-                if self._entries.get(key) is entry:
-                    self._drop(key)
-            return False
+        if not entry.checked:
+            try:
+                verify(entry.path, artefact)
+                entry.checked = True
+            except (PackedCorrupt, OSError):
+                with self._lock:
+                    entry.leases -= 1
+                    if self._entries.get(key) is entry:
+                        self._drop(key)
+        return entry.checked
 
     def _evict(self, most_bytes: int) -> bool:
-        """Deletes unleased files, oldest first, until at most `most_bytes` are used; whether that was reached."""
+        """Deletes unleased files, oldest first, until at most `most_bytes` are used; whether that was
+        reached."""
         idle = [key for key, entry in self._entries.items() if not entry.leases]
         for key in idle:
             if self._used_bytes() <= most_bytes:

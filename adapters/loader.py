@@ -52,7 +52,7 @@ def load(path: Path, base: BaseSpec) -> HostAdapter:
 
 def _read_part(file: BinaryIO, part: PackedPart) -> torch.Tensor:
     memory = torch.empty(part.size, dtype=torch.uint8)
-    view = memoryview(memory.numpy())
+    view = memory.numpy().data
     file.seek(part.offset)
     if file.readinto(view) != part.size:  # type: ignore[attr-defined]  # BufferedReader has it, BinaryIO's type doesn't say
         raise PackedCorrupt(f"layer {part.layer} ends too early")

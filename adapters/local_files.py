@@ -18,8 +18,9 @@ _numbers = itertools.count()
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `target`; when the block ends well, what was written there becomes `target` and
-    survives a power loss. Otherwise nothing is left. Raises `StoreError` for what the disk says."""
+    """Yields a temporary path beside `target`; when the block ends well, what was written there becomes
+    `target` and survives a power loss. Otherwise nothing is left. Raises `StoreError` for what the disk
+    says."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{next(_numbers)}{TEMPORARY_SUFFIX}")
     try:
         with translated(str(target)):

@@ -1,4 +1,5 @@
-"""What an uploaded adapter is, from its config and the header of its tensors file: no tensor is read for it."""
+"""What an uploaded adapter is, from its config and the header of its tensors file: no tensor is read for
+it."""
 
 from __future__ import annotations
 
@@ -168,7 +169,8 @@ def _module(lora: LoraConfig, base: BaseSpec, place: _Place, pair: Mapping[str, 
         if has != rank:
             _refuse(
                 RefusalCode.RANK_MISMATCH,
-                f"{shown(tensor.name)} has shape {list(tensor.shape)}, rank {has}, but the config declares rank {rank}",
+                f"{shown(tensor.name)} has shape {list(tensor.shape)}, rank {has}, but the config declares "
+                f"rank {rank}",
             )
     return Module(layer, site, rank, lora.scale_of(name), lora_a, lora_b)
 
@@ -177,8 +179,8 @@ def _check_side(tensor: Tensor, axis: int, expected: int, base: BaseSpec, fact: 
     if tensor.shape[axis] != expected:
         _refuse(
             RefusalCode.BASE_MISMATCH,
-            f"{shown(tensor.name)} has shape {list(tensor.shape)}, but in {base.name} {fact}: the adapter was made for "
-            "another base",
+            f"{shown(tensor.name)} has shape {list(tensor.shape)}, but in {base.name} {fact}: the adapter "
+            "was made for another base",
         )
 
 

@@ -1,8 +1,8 @@
 """The served form of an adapter: one file, layer after layer, each part aligned and with its own checksum.
 
     0      magic "MOTETLRA" | version u32 | header bytes u32 | file bytes u64 | sha256 of the header
-    64     header: JSON, one part per changed layer: offset, size, sha256, modules with rank, scale, dtypes and places
-    4 KiB… the parts; within a part A and B of each site, rank-exact, as stored in the upload, each 64-byte aligned
+    64     header: JSON, a part per changed layer: offset, size, sha256, modules (rank, scale, dtypes, places)
+    4 KiB… the parts; in a part A and B of each site, rank-exact, as stored in the upload, 64-byte aligned
 
 A reader can take one layer by a ranged read. The same adapter always packs to the same bytes.
 """
@@ -93,7 +93,8 @@ def pack(manifest: Manifest, weights: Path, target: Path, *, artefact: str, base
 
 
 def read_header(path: Path) -> PackedHeader:
-    """The checked header; every part and tensor it names lies inside the file. Raises `PackedCorrupt`, OSError."""
+    """The checked header; every part and tensor it names lies inside the file. Raises `PackedCorrupt`,
+    OSError."""
     with path.open("rb") as file:
         return _read_header(file)
 
@@ -213,7 +214,7 @@ def _read_header(file: BinaryIO) -> PackedHeader:
 
 def _check_places(header: PackedHeader, num_bytes: int) -> None:
     for part in header.parts:
-        if not (PART_ALIGNMENT <= part.offset and part.size >= 0 and part.offset + part.size <= num_bytes):
+        if not (part.offset >= PART_ALIGNMENT and part.size >= 0 and part.offset + part.size <= num_bytes):
             raise PackedCorrupt(f"layer {part.layer} lies outside the file")
         for module in part.modules:
             for tensor in (module.a, module.b):

@@ -1,8 +1,9 @@
 """Regular expressions from a tenant's adapter_config.json, matched in time linear in the text.
 
-PEFT hands these to a backtracking matcher, where one pattern can cost hours. Here they become a Thompson automaton
-whose state sets are walked and remembered, so no pattern can blow up; what the automaton can't express
-(look-around, back-references, inline flags) is refused. What is left accepts exactly the texts `re` would.
+PEFT hands these to a backtracking matcher, where one pattern can cost hours. Here they become a Thompson
+automaton whose state sets are walked and remembered, so no pattern can blow up; what the automaton can't
+express (look-around, back-references, inline flags) is refused. What is left accepts exactly the texts `re`
+would.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""adapter_config.json as PEFT writes it: what it asks for, or `AdapterRefused`. Nothing in it is silently ignored.
+"""adapter_config.json as PEFT writes it: what it asks for, or `AdapterRefused`. Nothing in it is silently
+ignored.
 
 A field is honoured, or known to leave inference as it is, or must stand at the value that asks for nothing.
 """
@@ -81,7 +82,8 @@ _INITS_THAT_KEEP_THE_BASE: Final = (True, False, None, "gaussian", "eva", "ortho
 
 @dataclass(frozen=True, slots=True)
 class LoraConfig:
-    """What the config asks of each module of the base, by the module's name (`model.layers.0.mlp.up_proj`)."""
+    """What the config asks of each module of the base, by the module's name
+    (`model.layers.0.mlp.up_proj`)."""
 
     rank: int
     alpha: float
@@ -111,7 +113,8 @@ class LoraConfig:
 
 
 def read_config(raw: bytes) -> LoraConfig:
-    """Parses and checks; raises `AdapterRefused`. Its tests may raise `UnsafePattern` when their common budget is spent."""
+    """Parses and checks; raises `AdapterRefused`. Its tests may raise `UnsafePattern` when their common
+    budget is spent."""
     if len(raw) > MAX_CONFIG_BYTES:
         _refuse(
             RefusalCode.CONFIG_TOO_LARGE, f"the file has {len(raw)} bytes; the most is {MAX_CONFIG_BYTES}"
@@ -147,8 +150,9 @@ def _check_kind(config: Mapping[str, Any]) -> None:
     if not isinstance(init, bool | str | None) or init not in _INITS_THAT_KEEP_THE_BASE:
         _refuse(
             RefusalCode.UNSUPPORTED_FEATURE,
-            f"'init_lora_weights' is {shown(init)}, which trains against changed base weights; convert the adapter "
-            "to a plain LoRA (PEFT: save_pretrained with path_initial_model_for_weight_conversion) and set it to true",
+            f"'init_lora_weights' is {shown(init)}, which trains against changed base weights; convert the "
+            "adapter to a plain LoRA (PEFT: save_pretrained with path_initial_model_for_weight_conversion) "
+            "and set it to true",
         )
 
 
@@ -163,7 +167,8 @@ def _check_unserved(config: Mapping[str, Any]) -> None:
             )
         _refuse(
             RefusalCode.UNKNOWN_FIELD,
-            f"{shown(key)} is not a field Motet knows, and its value {shown(value)} could change what the adapter means",
+            f"{shown(key)} is not a field Motet knows, and its value {shown(value)} could change what the "
+            "adapter means",
         )
 
 
@@ -199,8 +204,9 @@ def _targets(config: Mapping[str, Any], budget: Budget) -> tuple[tuple[str, Call
 
 
 def _modules(value: Any, key: str, budget: Budget) -> tuple[tuple[str, Callable[[str], bool]], ...]:
-    """PEFT's reading of module names: a string is a pattern for the whole name, a list holds ends of names."""
-    if value is None or value == "" or value == []:
+    """PEFT's reading of module names: a string is a pattern for the whole name, a list holds ends of
+    names."""
+    if value is None or value in ("", []):
         return ()
     if isinstance(value, str):
         return ((value, compile_pattern(value, budget)),)
@@ -247,7 +253,7 @@ def _layers(config: Mapping[str, Any]) -> frozenset[int] | None:
     if not isinstance(names, list) or any(name != "layers" for name in names):
         _refuse(
             RefusalCode.UNSUPPORTED_FEATURE,
-            f"'layers_pattern' is {shown(patterns)}; the layers of every base served here are called \"layers\"",
+            f"'layers_pattern' is {shown(patterns)}; every base served here calls its layers \"layers\"",
         )
     return frozenset(layers)
 

@@ -1,7 +1,9 @@
-"""Messages or text → token ids, counted against a limit: by the gateway to refuse and reserve, by the engine to run.
+"""Messages or text → token ids, counted against a limit: by the gateway to refuse and reserve, by the engine
+to run.
 
-Both must get the same ids, so both use this. Special tokens written in a message's text become special tokens, as
-they do in transformers' `apply_chat_template`: a tenant can only confuse its own request with them.
+Both must get the same ids, so both use this. Special tokens written in a message's text become special
+tokens, as they do in transformers' `apply_chat_template`: a tenant can only confuse its own request with
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from adapters.template import TemplateRefused, chat_template_source, compile_tem
 from adapters.wire import Message
 
 FIRST_PREFIX_CHARS_PER_TOKEN: Final = 4
-"""A long text's first prefix has this many characters per allowed token: usual text is over the limit by then."""
+"""A long text's first prefix has this many characters per allowed token: usual text is over the limit by
+then."""
 
 _PREFIX_GROWTH: Final = 2
 
@@ -45,8 +48,9 @@ class PromptEncoder:
         self._template = compile_template(source) if source is not None else None
 
     def encode_chat(self, messages: Sequence[Message], limit: int) -> list[int]:
-        """Token ids of the conversation with the start of the assistant's answer. `developer` is rendered as `system`,
-        the name under which templates know it. Raises `RequestRefused`: `context_length_exceeded` once past `limit`."""
+        """Token ids of the conversation with the start of the assistant's answer. `developer` is rendered as
+        `system`, the name under which templates know it. Raises `RequestRefused`: `context_length_exceeded`
+        once past `limit`."""
         size = 0
         for message in messages:
             size += _num_bytes(message.text, "messages")
@@ -101,9 +105,9 @@ class PromptEncoder:
         return ids
 
     def _num_settled(self, prefix: Encoding, length: int) -> int:
-        """How many tokens of a prefix the whole text has as well: those of the words before the last one (a word is
-        split into tokens by itself, and how the text goes on can only change the last), and no closer to the cut
-        than an added token that the cut may have broken."""
+        """How many tokens of a prefix the whole text has as well: those of the words before the last one (a
+        word is split into tokens by itself, and how the text goes on can only change the last), and no closer
+        to the cut than an added token that the cut may have broken."""
         words, spans = prefix.word_ids, prefix.offsets
         last_word = next((word for word in reversed(words) if word is not None), None)
         border = length - self._longest_added
@@ -129,8 +133,8 @@ def _num_bytes(text: str, param: str) -> int:
 
 def _refuse_length(limit: int, param: str) -> NoReturn:
     raise RequestRefused(
-        f"This model's context has room for a prompt of at most {limit} tokens, and '{param}' is longer. Please reduce "
-        f"the length of the {param}.",
+        f"This model's context has room for a prompt of at most {limit} tokens, and '{param}' is longer. "
+        f"Please reduce the length of the {param}.",
         param,
         "context_length_exceeded",
     )

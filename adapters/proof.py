@@ -1,7 +1,8 @@
-"""What must hold before an adapter may be stored: structure, then every value, read once in a process of its own.
+"""What must hold before an adapter may be stored: structure, then every value, read once in a process of its
+own.
 
-The worker is a fresh interpreter with limits on memory and processor time: an upload that breaks it breaks nothing
-else. It holds the parsing too, so that hostile bytes are first read there.
+The worker is a fresh interpreter with limits on memory and processor time: an upload that breaks it breaks
+nothing else. It holds the parsing too, so that hostile bytes are first read there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WORKER_MEMORY_BYTES: Final = 1024 * 1024 * 1024  # address space: interpreter, n
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _EXPONENTS: Final = {"F32": 0x7F80_0000, "F16": 0x7C00, "BF16": 0x7F80}
 _MAGNITUDES: Final = {"F32": 0x7FFF_FFFF, "F16": 0x7FFF, "BF16": 0x7FFF}
-_WORDS: Final = {4: np.dtype("<u4"), 2: np.dtype("<u2")}
+_WORDS: Final[dict[int, np.dtype[np.unsignedinteger]]] = {4: np.dtype(np.uint32), 2: np.dtype(np.uint16)}
 
 _workers = threading.BoundedSemaphore(MAX_WORKERS)
 
@@ -64,8 +65,8 @@ def prove(
     timeout_s: float,
     max_weights_bytes: int = MAX_WEIGHTS_BYTES,
 ) -> Manifest:
-    """Structure and values. Blocks for up to `timeout_s`, waiting for a free worker included; call it in a thread.
-    Raises `AdapterRefused` or `ProofUnavailable`."""
+    """Structure and values. Blocks for up to `timeout_s`, waiting for a free worker included; call it in a
+    thread. Raises `AdapterRefused` or `ProofUnavailable`."""
     deadline = time.monotonic() + timeout_s
     if not _workers.acquire(timeout=timeout_s):
         raise ProofUnavailable("Too many adapters are being proved; try again.")
@@ -129,7 +130,8 @@ def _check_module(file: BinaryIO, module: Module) -> bool:
 
 
 def _check_tensor(file: BinaryIO, tensor: Tensor) -> bool:
-    """Whether any value is not zero; refuses NaN and infinity. Works on bits, so that bf16 needs no library."""
+    """Whether any value is not zero; refuses NaN and infinity. Works on bits, so that bf16 needs no
+    library."""
     exponent, magnitude = _EXPONENTS[tensor.dtype], _MAGNITUDES[tensor.dtype]
     nonzero, done = False, 0
     file.seek(tensor.offset)

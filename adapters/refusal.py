@@ -21,7 +21,8 @@ class RequestRefused(Exception):
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<kind>contains unknown|missing required) field `(?P<name>[^`]*)`")
 _BOUND = re.compile(
-    r"Expected `(?P<type>int|float|str|array|object)` (?P<what>of length )?(?P<side>>=|<=|>|<) ?(?P<bound>[^ ]+)"
+    r"Expected `(?P<type>int|float|str|array|object)` (?P<what>of length )?(?P<side>>=|<=|>|<) ?"
+    r"(?P<bound>[^ ]+)"
 )
 _BOUND_CODES = {
     ("int", "low"): "integer_below_min_value",
@@ -37,7 +38,8 @@ _BOUND_CODES = {
 
 
 def refusal_of(error: Exception) -> RequestRefused:
-    """The refusal for what msgspec says of a body: its text names the place as a path, which becomes `param`."""
+    """The refusal for what msgspec says of a body: its text names the place as a path, which becomes
+    `param`."""
     if not isinstance(error, msgspec.ValidationError):
         return RequestRefused("The body could not be parsed as JSON in UTF-8.", None, None)
     match = _WHERE.match(str(error))

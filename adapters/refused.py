@@ -1,4 +1,5 @@
-"""Why an uploaded adapter can't be served: a closed list of codes, a sentence, and the part of the upload it is about."""
+"""Why an uploaded adapter can't be served: a closed list of codes, a sentence, and the part of the upload it
+is about."""
 
 from __future__ import annotations
 

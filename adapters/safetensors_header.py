@@ -31,7 +31,8 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 def read_header(path: Path, max_file_bytes: int) -> dict[str, Tensor]:
-    """The file's tensors by name, whose bytes are known to lie inside it and to tile it. Raises `AdapterRefused`."""
+    """The file's tensors by name, whose bytes are known to lie inside it and to tile it. Raises
+    `AdapterRefused`."""
     file_bytes = path.stat().st_size
     if file_bytes > max_file_bytes:
         _refuse(
@@ -112,13 +113,14 @@ def _tensor(name: str, entry: Any, data_start: int) -> Tensor:
     if offsets[1] - offsets[0] != num_bytes:
         _refuse(
             RefusalCode.BAD_OFFSETS,
-            f"{shown(name)} needs {num_bytes} bytes by its shape, but its offsets span {offsets[1] - offsets[0]}",
+            f"{shown(name)} needs {num_bytes} bytes by its shape; its offsets span {offsets[1] - offsets[0]}",
         )
     return Tensor(name, dtype, tuple(shape), data_start + offsets[0], num_bytes)
 
 
 def _check_tiling(tensors: list[Tensor], data_start: int, file_bytes: int) -> None:
-    """Every byte after the header belongs to exactly one tensor: no overlap, no gap, nothing hidden at the end."""
+    """Every byte after the header belongs to exactly one tensor: no overlap, no gap, nothing hidden at the
+    end."""
     end = data_start
     for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
         if tensor.offset != end:

@@ -1,7 +1,7 @@
 """Where artefacts are kept: a folder or S3, behind one interface. Blocking; call it from threads.
 
-A path in the store is made by us from ids, never by a client; it is checked all the same. A put is atomic (a reader
-sees the whole object or none), a fetch lands whole or not at all, and every wait has an end.
+A path in the store is made by us from ids, never by a client; it is checked all the same. A put is atomic (a
+reader sees the whole object or none), a fetch lands whole or not at all, and every wait has an end.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class ObjectStore(Protocol):
         ...
 
     def fetch_file(self, path: str, target: Path) -> None:
-        """Writes the object to the local file `target`, atomically and durably. Raises `NotFound`, `DiskFull`."""
+        """Writes the object to the local file `target`, atomically and durably. Raises `NotFound`,
+        `DiskFull`."""
         ...
 
     def size(self, path: str) -> int:
@@ -69,7 +70,8 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Paths of all objects below the folder `prefix` ("" = all), in no order that a caller may lean on."""
+        """Paths of all objects below the folder `prefix` ("" = all), in no order that a caller may lean
+        on."""
         ...
 
 

@@ -138,7 +138,8 @@ class S3Store:
             return _Object(key, int(answer["ContentLength"]), str(answer["ETag"]))
 
     def _fetch_ranges(self, found: _Object, path: str, descriptor: int) -> None:
-        """Ranges in parallel, each written to its place; an object replaced meanwhile is an error, not a mixture."""
+        """Ranges in parallel, each written to its place; an object replaced meanwhile is an error, not a
+        mixture."""
         starts = range(0, found.size, PART_BYTES)
         if len(starts) <= 1:
             for start in starts:
@@ -154,19 +155,11 @@ class S3Store:
                 raise
 
     def _fetch_range(self, found: _Object, path: str, start: int, descriptor: int) -> None:
-        """One range. A connection that breaks midway is tried again: boto3 retries only up to the first byte."""
-        end = min(start + PART_BYTES, found.size)
+        """One range. A connection that breaks midway is tried again: boto3 retries only up to the first
+        byte."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                with _translated(path):
-                    data = self._client.get_object(
-                        Bucket=self._bucket,
-                        Key=found.key,
-                        Range=f"bytes={start}-{end - 1}",
-                        IfMatch=found.etag,
-                    )["Body"].read()
-                if len(data) != end - start:
-                    raise Unavailable(f"{path}: {len(data)} bytes came of {end - start}")
+                data = self._read_range(found, path, start, min(start + PART_BYTES, found.size))
                 break
             except Unavailable:
                 if attempt == MAX_ATTEMPTS:
@@ -174,6 +167,17 @@ class S3Store:
         written = 0
         while written < len(data):
             written += os.pwrite(descriptor, memoryview(data)[written:], start + written)
+
+    def _read_range(self, found: _Object, path: str, start: int, end: int) -> bytes:
+        wanted = f"bytes={start}-{end - 1}"
+        with _translated(path):
+            answer = self._client.get_object(
+                Bucket=self._bucket, Key=found.key, Range=wanted, IfMatch=found.etag
+            )
+            data: bytes = answer["Body"].read()
+        if len(data) != end - start:
+            raise Unavailable(f"{path}: {len(data)} bytes came of {end - start}")
+        return data
 
 
 @contextlib.contextmanager

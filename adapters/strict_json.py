@@ -1,4 +1,5 @@
-"""JSON from a tenant: one reading only. Duplicate keys, NaN and deep nesting are errors, not last-one-wins."""
+"""JSON from a tenant: one reading only. Duplicate keys, NaN and deep nesting are errors, not
+last-one-wins."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The OpenAI-compatible requests that Motet takes: decoded by the gateway to refuse, count and route, and by the
-engine to run. Unknown fields are refused by name, and every field here has an effect (docs/API.md).
+"""The OpenAI-compatible requests that Motet takes: decoded by the gateway to refuse, count and route, and by
+the engine to run. Unknown fields are refused by name, and every field here has an effect (docs/API.md).
 
 They live here because gateway and engine may share no code but `adapters/` (docs/decisions/0003).
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import structlog
@@ -28,12 +29,12 @@ class ReplicaHints:
         """To the replica that will most likely serve it first."""
         likely = self._registry.likely(artefact)
         if likely is not None:
-            self._send(likely, lambda: likely.driver.prefetch(artefact, str(owner)))
+            self._send(likely, partial(likely.driver.prefetch, artefact, str(owner)))
 
     def retire(self, artefact: str) -> None:
         """To all: they forget it once nothing runs on it."""
         for replica in self._registry.all:
-            self._send(replica, lambda driver=replica.driver: driver.retire(artefact))
+            self._send(replica, partial(replica.driver.retire, artefact))
 
     async def close(self) -> None:
         for task in self._pending:

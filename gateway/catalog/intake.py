@@ -23,16 +23,17 @@ from adapters.manifest import Manifest
 from adapters.proof import ProofUnavailable
 from adapters.refused import AdapterRefused
 from adapters.store import StoreError, artefact_path
+from gateway.audit.service import Actor, Change, record
 from gateway.catalog import repository
 from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.names import LIVE
 from gateway.catalog.parts import Parts, UploadLimits, receive_parts
-from gateway.catalog.repository import Line, NewVersion
+from gateway.catalog.repository import AdapterRow, Line, NewVersion
 from gateway.catalog.slots import RETRY_AFTER_S, UploadSlots
 from gateway.catalog.spool import Spool
 from gateway.db import Database
 from gateway.errors import Unavailable, Unprocessable
-from gateway.models import Adapter, AdapterVersion
+from gateway.models import AdapterVersion
 from gateway.principal import TenantId
 from gateway.tenants.epochs import Epochs, bump
 
@@ -44,6 +45,7 @@ class Upload:
     """One upload that was let in: who owns the adapter, its name, and the body as it arrives."""
 
     tenant: TenantId
+    actor: Actor
     name: str
     boundary: str
     chunks: AsyncIterator[bytes]
@@ -53,9 +55,8 @@ class Upload:
 class Stored:
     """The version an upload ended as. `created` is False when the same content was there already."""
 
-    adapter: Adapter
+    adapter: AdapterRow
     version: AdapterVersion
-    aliases: dict[str, int]
     created: bool
 
 
@@ -89,6 +90,7 @@ class Intake:
         self._shelf = shelf
         self._base = base
         self._base_id = base.base_id
+        self.limits = bench.limits
         self._bench = bench
         self._slots = UploadSlots(bench.per_worker, bench.per_tenant)
         self._threads = ThreadPoolExecutor(bench.per_worker, thread_name_prefix="upload")
@@ -114,7 +116,7 @@ class Intake:
 
     async def _take(self, upload: Upload) -> Stored:
         async with self._directory() as directory:
-            parts = await receive_parts(upload.chunks, upload.boundary, directory, self._bench.limits)
+            parts = await receive_parts(upload.chunks, upload.boundary, directory, self.limits)
             proved = await self._prove(upload.tenant, parts, directory)
             return await self._publish(upload, proved)
 
@@ -140,13 +142,12 @@ class Intake:
             raise Unavailable(str(error), retry_after_s=RETRY_AFTER_S) from error
 
     def _prove_and_pack(self, tenant: TenantId, parts: Parts, target: Path) -> Proved:
-        limits = self._bench.limits
         manifest = proof.prove(
             parts.config.read_bytes(),
             parts.weights,
             self._base,
             timeout_s=self._bench.proof_timeout_s,
-            max_weights_bytes=limits.max_bytes,
+            max_weights_bytes=self.limits.max_bytes,
         )
         content = digest.content_digest(manifest, parts.weights, self._base_id)
         artefact = digest.artefact_id(str(tenant), content)
@@ -160,7 +161,7 @@ class Intake:
             return same
         try:
             await self._put(line.tenant, proved)
-            stored, epoch = await self._add_rows(line, upload.name, proved)
+            stored, epoch = await self._add_rows(line, upload, proved)
         except BaseException:
             await asyncio.shield(self._shelf.clear(line.tenant, [proved.new.artefact]))
             raise
@@ -174,22 +175,24 @@ class Intake:
             if found is None:
                 return None
             version = await repository.find_same(session, found.adapter, content_digest)
-        return None if version is None else Stored(found.adapter, version, found.aliases, created=False)
+        return None if version is None else Stored(found, version, created=False)
 
-    async def _add_rows(self, line: Line, name: str, proved: Proved) -> tuple[Stored, int]:
+    async def _add_rows(self, line: Line, upload: Upload, proved: Proved) -> tuple[Stored, int]:
         """What the upload ended as, and the tenant's epoch after it."""
         async with self._database.tenant_session(line.tenant) as session:
             await repository.lock_artefact(session, proved.new.artefact)
-            adapter = await repository.lock_or_add_adapter(session, line, name)
+            adapter = await repository.lock_or_add_adapter(session, line, upload.name)
             version = await repository.find_same(session, adapter, proved.new.content_digest)
             created = version is None
             if version is None:
                 await self._put(line.tenant, proved)  # again: a delete may have taken it since
                 version = await repository.add_version(session, adapter, proved.new)
                 await repository.move_alias(session, adapter, LIVE, version.number)
-            aliases = await repository.aliases_of(session, adapter)
+                record(session, upload.actor, _change(line.tenant, upload.name, version))
+            row = await repository.find_adapter(session, line, upload.name)
+            assert row is not None
             epoch = await bump(session, line.tenant)
-        return Stored(adapter, version, aliases, created), epoch
+        return Stored(row, version, created), epoch
 
     async def _put(self, tenant: TenantId, proved: Proved) -> None:
         path = artefact_path(str(tenant), proved.new.artefact)
@@ -199,6 +202,11 @@ class Intake:
         except StoreError as error:
             log.warning("store_unavailable", path=path, reason=str(error))
             raise Unavailable("The object store cannot take the adapter now. Try again shortly.") from error
+
+
+def _change(tenant: TenantId, name: str, version: AdapterVersion) -> Change:
+    details = {"artefact": version.artefact, "bytes": version.num_bytes}
+    return Change("adapter.upload", f"{name}@{version.number}", tenant, details)
 
 
 def describe(manifest: Manifest) -> dict[str, Any]:

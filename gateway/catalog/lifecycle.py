@@ -11,6 +11,7 @@ from typing import Protocol
 import structlog
 
 from adapters.store import ObjectStore, artefact_path
+from gateway.audit.service import Actor, Change, record
 from gateway.catalog import repository
 from gateway.catalog.names import MAX_VERSION, is_name
 from gateway.catalog.policy import Action, may
@@ -104,7 +105,7 @@ class Lifecycle:
             raise adapter_not_found(name, number)
         return VersionPage(row, [version])
 
-    async def retire(self, principal: Principal, name: str, number: int | None) -> None:
+    async def retire(self, principal: Principal, actor: Actor, name: str, number: int | None) -> None:
         """Version `number` (None = the whole adapter) resolves no more from here on; raises `NotFound`.
 
         What runs on it may finish. Its bytes go once no other version of the tenant has the same content.
@@ -118,6 +119,7 @@ class Lifecycle:
             artefacts = [] if adapter is None else await repository.retire_versions(session, adapter, number)
             if not artefacts:
                 raise adapter_not_found(name, number)
+            record(session, actor, _change(tenant, name, number))
             epoch = await bump(session, tenant)
         await self._epochs.publish(tenant, epoch)
         await self._shelf.clear(tenant, artefacts)
@@ -134,6 +136,10 @@ class Lifecycle:
 
     def _line(self, tenant: TenantId) -> Line:
         return Line(tenant, self._base_id)
+
+
+def _change(tenant: TenantId, name: str, number: int | None) -> Change:
+    return Change("adapter.retire", name if number is None else f"{name}@{number}", tenant)
 
 
 def adapter_not_found(name: str, number: int | None = None) -> NotFound:

@@ -128,11 +128,6 @@ async def find_same(session: TenantRead, adapter: Adapter, content_digest: str) 
     )
 
 
-async def aliases_of(session: TenantRead, adapter: Adapter) -> dict[str, int]:
-    rows = await session.scalars(select(Alias).where(Alias.adapter_id == adapter.id))
-    return {alias.name: alias.version for alias in rows}
-
-
 async def lock_adapter(session: TenantWrite, line: Line, name: str) -> Adapter | None:
     """The adapter's row, locked until the transaction ends: whoever changes its versions holds it."""
     return await session.scalar(select(Adapter).where(*_of(line), Adapter.name == name).with_for_update())

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request, Response, delete, get, post
+from litestar.openapi import ResponseSpec
+from litestar.params import Parameter
 from litestar.types import Receive
 
-from gateway.access import SCOPE, principal_of
+from gateway.access import SCOPE
+from gateway.audit.service import Actor
 from gateway.catalog.intake import Upload
-from gateway.catalog.names import NAME_PATTERN, is_name
-from gateway.catalog.pages import cut, name_cursor, page_query, version_cursor
+from gateway.catalog.names import MAX_VERSION, NAME_PATTERN, is_name
+from gateway.catalog.openapi import REFUSALS, UploadOperation
 from gateway.catalog.parts import boundary_of, check_length
 from gateway.catalog.policy import Action, may
 from gateway.catalog.schemas import (
@@ -23,139 +26,106 @@ from gateway.catalog.schemas import (
     VersionList,
     VersionOut,
 )
-from gateway.catalog.views import adapter_out, model_out, version_out
 from gateway.errors import BadRequest, Forbidden
 from gateway.principal import Principal, Scope
-from gateway.services import services_of
+from gateway.services import Services
 
-OF_TENANT = "/api/v1/tenants/{tenant:uuid}"
+ADAPTERS = ["/v1/adapters", "/api/v1/tenants/{tenant:uuid}/adapters"]
+ADAPTER = [f"{path}/{{name:str}}" for path in ADAPTERS]
+VERSIONS = [f"{path}/versions" for path in ADAPTER]
+VERSION = [f"{path}/{{number:int}}" for path in VERSIONS]
+READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
+WRITE: dict[str, object] = {SCOPE: Scope.ADAPTERS_WRITE}
 
-HttpRequest = Request[Any, Any, Any]
-
-
-@get("/v1/models")
-async def list_models(request: HttpRequest) -> ModelList:
-    """The base and the tenant's own adapters."""
-    models = await services_of(request.scope).catalog.list_models(principal_of(request.scope))
-    return ModelList(data=[model_out(model) for model in models])
-
-
-@get("/v1/models/{model:path}")
-async def get_model(request: HttpRequest, model: str) -> ModelOut:
-    """One of them: `name`, `name@3`, `owner/name`."""
-    catalog = services_of(request.scope).catalog
-    return model_out(await catalog.get_model(principal_of(request.scope), model.removeprefix("/")))
+PageSize = Annotated[int, Parameter(ge=1, le=100, description="Entries in one answer.")]
+NameCursor = Annotated[
+    str | None,
+    Parameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description="`next` of the page before."),
+]
+NumberCursor = Annotated[
+    int | None, Parameter(ge=1, le=MAX_VERSION, description="`next` of the page before.")
+]
 
 
-@get(["/v1/adapters", f"{OF_TENANT}/adapters"], opt={SCOPE: Scope.ADAPTERS_READ})
-async def list_adapters(request: HttpRequest) -> AdapterList:
-    """By name; `after` and `limit` page through them."""
-    services, query = services_of(request.scope), page_query(request.query_params)
-    after = name_cursor(query)
-    rows = await services.lifecycle.list_adapters(principal_of(request.scope), after, query.limit + 1)
-    page = cut(rows, query)
-    return AdapterList(
-        data=[adapter_out(row, services.catalog.base.name) for row in page.items],
-        has_more=page.has_more,
-        next=page.items[-1].adapter.name if page.has_more else None,
-    )
+@get("/v1/models", summary="The base model and the tenant's own adapters")
+async def list_models(services: Services, principal: Principal) -> ModelList:
+    return ModelList.of(await services.catalog.list_models(principal))
 
 
-@get(["/v1/adapters/{name:str}", f"{OF_TENANT}/adapters/{{name:str}}"], opt={SCOPE: Scope.ADAPTERS_READ})
-async def get_adapter(request: HttpRequest, name: str) -> AdapterOut:
-    services = services_of(request.scope)
-    row = await services.lifecycle.get_adapter(principal_of(request.scope), name)
-    return adapter_out(row, services.catalog.base.name)
+@get("/v1/models/{model:path}", summary="One of them: name, name@3, owner/name")
+async def get_model(services: Services, principal: Principal, model: str) -> ModelOut:
+    return ModelOut.of(await services.catalog.get_model(principal, model.removeprefix("/")))
 
 
-@delete(
-    ["/v1/adapters/{name:str}", f"{OF_TENANT}/adapters/{{name:str}}"],
-    opt={SCOPE: Scope.ADAPTERS_WRITE},
-    status_code=200,
-)
-async def delete_adapter(request: HttpRequest, name: str) -> Deleted:
-    """Retires all its versions. Its name may be used again; its version numbers are not given out again."""
-    await services_of(request.scope).lifecycle.retire(principal_of(request.scope), name, None)
+@get(ADAPTERS, opt=READ, summary="Adapters, by name")
+async def list_adapters(
+    services: Services, principal: Principal, after: NameCursor = None, limit: PageSize = 20
+) -> AdapterList:
+    rows = await services.lifecycle.list_adapters(principal, after or "", limit + 1)
+    return AdapterList.of(rows, limit, services.catalog.base.name)
+
+
+@get(ADAPTER, opt=READ, summary="One adapter")
+async def get_adapter(services: Services, principal: Principal, name: str) -> AdapterOut:
+    row = await services.lifecycle.get_adapter(principal, name)
+    return AdapterOut.of(row, services.catalog.base.name)
+
+
+@delete(ADAPTER, opt=WRITE, status_code=200, summary="Retire an adapter with all its versions")
+async def delete_adapter(services: Services, principal: Principal, actor: Actor, name: str) -> Deleted:
+    """The name may be used again; its version numbers are not given out again."""
+    await services.lifecycle.retire(principal, actor, name, None)
     return Deleted(id=name, object="adapter.deleted")
 
 
-@get(
-    ["/v1/adapters/{name:str}/versions", f"{OF_TENANT}/adapters/{{name:str}}/versions"],
-    opt={SCOPE: Scope.ADAPTERS_READ},
-)
-async def list_versions(request: HttpRequest, name: str) -> VersionList:
-    """Newest first; `after` and `limit` page through them."""
-    services, query = services_of(request.scope), page_query(request.query_params)
-    found = await services.lifecycle.list_versions(
-        principal_of(request.scope), name, version_cursor(query), query.limit + 1
-    )
-    page = cut(list(found.versions), query)
-    base, aliases = services.catalog.base.name, found.adapter.aliases
-    return VersionList(
-        data=[version_out(name, version, aliases, base) for version in page.items],
-        has_more=page.has_more,
-        next=str(page.items[-1].number) if page.has_more else None,
-    )
+@get(VERSIONS, opt=READ, summary="Versions of an adapter, newest first")
+async def list_versions(
+    services: Services,
+    principal: Principal,
+    name: str,
+    after: NumberCursor = None,
+    limit: PageSize = 20,
+) -> VersionList:
+    found = await services.lifecycle.list_versions(principal, name, after, limit + 1)
+    return VersionList.of(found, limit, services.catalog.base.name)
 
 
-@get(
-    [
-        "/v1/adapters/{name:str}/versions/{number:int}",
-        f"{OF_TENANT}/adapters/{{name:str}}/versions/{{number:int}}",
-    ],
-    opt={SCOPE: Scope.ADAPTERS_READ},
-)
-async def get_version(request: HttpRequest, name: str, number: int) -> VersionOut:
-    services = services_of(request.scope)
-    found = await services.lifecycle.get_version(principal_of(request.scope), name, number)
-    return version_out(name, found.versions[0], found.adapter.aliases, services.catalog.base.name)
+@get(VERSION, opt=READ, summary="One version of an adapter")
+async def get_version(services: Services, principal: Principal, name: str, number: int) -> VersionOut:
+    found = await services.lifecycle.get_version(principal, name, number)
+    return VersionOut.of(found.adapter, found.versions[0], services.catalog.base.name)
 
 
-@delete(
-    [
-        "/v1/adapters/{name:str}/versions/{number:int}",
-        f"{OF_TENANT}/adapters/{{name:str}}/versions/{{number:int}}",
-    ],
-    opt={SCOPE: Scope.ADAPTERS_WRITE},
-    status_code=200,
-)
-async def delete_version(request: HttpRequest, name: str, number: int) -> Deleted:
-    """Retires one version. Aliases that point to it go with it; none is moved to another version."""
-    await services_of(request.scope).lifecycle.retire(principal_of(request.scope), name, number)
+@delete(VERSION, opt=WRITE, status_code=200, summary="Retire one version of an adapter")
+async def delete_version(
+    services: Services, principal: Principal, actor: Actor, name: str, number: int
+) -> Deleted:
+    """Aliases that point to it go with it; none is moved to another version."""
+    await services.lifecycle.retire(principal, actor, name, number)
     return Deleted(id=f"{name}@{number}", object="adapter.version.deleted")
 
 
 @post(
-    ["/v1/adapters/{name:str}/versions", f"{OF_TENANT}/adapters/{{name:str}}/versions"],
-    opt={SCOPE: Scope.ADAPTERS_WRITE},
+    VERSIONS,
+    opt=WRITE,
     request_max_body_size=None,  # the parts have their own caps, and are never held in memory
+    summary="Upload a version of an adapter",
+    operation_class=UploadOperation,
+    responses={200: ResponseSpec(VersionOut, description="This content was there already."), **REFUSALS},
 )
-async def upload_version(request: HttpRequest, name: str) -> Response[VersionOut]:
-    """Proves, stores and publishes an adapter: multipart/form-data with `adapter_config.json` and
-    `adapter_model.safetensors`. 201 with the new version, which `live` now points to; 200 with the version
-    that has the same content already, in which case nothing changed."""
-    services, principal = services_of(request.scope), principal_of(request.scope)
-    check_new_name(principal, name, reserved=services.catalog.is_reserved(name))
+async def upload_version(
+    request: Request[Any, Any, Any], services: Services, principal: Principal, actor: Actor, name: str
+) -> Response[VersionOut]:
+    """Proves, stores and publishes it. 201: the new version, which `live` now points to. 200: the version
+    that has the same content already; nothing changed."""
+    _check_name(principal, name, reserved=services.catalog.is_reserved(name))
     boundary = boundary_of(request.headers.get("content-type", ""))
     check_length(_announced(request), services.intake.limits)
-    stored = await services.intake.take(
-        Upload(principal.tenant, name, boundary, body_chunks(request.receive))
-    )
-    body = version_out(name, stored.version, stored.aliases, services.catalog.base.name)
+    upload = Upload(principal.tenant, actor, name, boundary, body_chunks(request.receive))
+    stored = await services.intake.take(upload)
+    body = VersionOut.of(stored.adapter, stored.version, services.catalog.base.name)
     place = f"{request.url.path}/{stored.version.number}"
     return Response(body, status_code=201 if stored.created else 200, headers={"location": place})
-
-
-def check_new_name(principal: Principal, name: str, *, reserved: bool) -> None:
-    """Raises `BadRequest` or `Forbidden` when no adapter may have this name, or the key may not use it."""
-    if not is_name(name):
-        raise BadRequest(
-            f"Invalid adapter name: it must match {NAME_PATTERN}.", param="name", code="invalid_adapter_name"
-        )
-    if reserved:
-        raise BadRequest(f"'{name}' is the name of a base model.", param="name", code="reserved_adapter_name")
-    if not may(principal, Action.CHANGE, name):
-        raise Forbidden("This API key may not change an adapter of this name.", param="name")
 
 
 class ClientLeft(BadRequest):
@@ -176,12 +146,23 @@ async def body_chunks(receive: Receive) -> AsyncIterator[bytes]:
         more = message["more_body"]
 
 
-def _announced(request: HttpRequest) -> int | None:
+def _check_name(principal: Principal, name: str, *, reserved: bool) -> None:
+    """Raises `BadRequest` or `Forbidden` when no adapter may have this name, or the key may not use it."""
+    if not is_name(name):
+        message = f"Invalid adapter name: it must match {NAME_PATTERN}."
+        raise BadRequest(message, param="name", code="invalid_adapter_name")
+    if reserved:
+        raise BadRequest(f"'{name}' is the name of a base model.", param="name", code="reserved_adapter_name")
+    if not may(principal, Action.CHANGE, name):
+        raise Forbidden("This API key may not change an adapter of this name.", param="name")
+
+
+def _announced(request: Request[Any, Any, Any]) -> int | None:
     length = request.headers.get("content-length", "")
     return int(length) if length.isascii() and length.isdigit() else None
 
 
-ROUTES = [
+handlers = [
     list_models,
     get_model,
     list_adapters,

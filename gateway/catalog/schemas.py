@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Literal
 
 import msgspec
+
+from gateway.catalog.lifecycle import VersionPage
+from gateway.catalog.repository import AdapterRow
+from gateway.catalog.service import Model
+from gateway.models import AdapterVersion
 
 
 class ModelOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,10 +23,19 @@ class ModelOut(msgspec.Struct, frozen=True, kw_only=True):
     owned_by: str
     parent: str | None
 
+    @classmethod
+    def of(cls, model: Model) -> ModelOut:
+        created = int(model.created.timestamp())
+        return cls(id=model.id, created=created, owned_by=model.owned_by, parent=model.parent)
+
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["list"] = "list"
     data: list[ModelOut]
+
+    @classmethod
+    def of(cls, models: Sequence[Model]) -> ModelList:
+        return cls(data=[ModelOut.of(model) for model in models])
 
 
 class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,14 +55,44 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
     num_modules: int
     num_parameters: int
     bytes: int  # packed, as stored
-    created_at: str  # RFC 3339
+    created_at: datetime
+
+    @classmethod
+    def of(cls, adapter: AdapterRow, version: AdapterVersion, base: str) -> VersionOut:
+        name, number = adapter.adapter.name, version.number
+        return cls(
+            id=f"{name}@{number}",
+            adapter=name,
+            version=number,
+            state=version.state,
+            aliases=sorted(alias for alias, target in adapter.aliases.items() if target == number),
+            base=base,
+            digest=version.content_digest,
+            artefact=version.artefact,
+            ranks=version.manifest["ranks"],
+            targets=version.manifest["targets"],
+            num_modules=version.manifest["num_modules"],
+            num_parameters=version.manifest["num_parameters"],
+            bytes=version.num_bytes,
+            created_at=version.created_at,
+        )
 
 
 class VersionList(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["list"] = "list"
     data: list[VersionOut]
     has_more: bool
-    next: str | None  # value of `after` for the next page
+    next: int | None  # value of `after` for the next page
+
+    @classmethod
+    def of(cls, found: VersionPage, limit: int, base: str) -> VersionList:
+        """A page out of up to `limit` + 1 versions that were looked up."""
+        page, more = found.versions[:limit], len(found.versions) > limit
+        return cls(
+            data=[VersionOut.of(found.adapter, version, base) for version in page],
+            has_more=more,
+            next=page[-1].number if more else None,
+        )
 
 
 class AdapterOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,14 +104,35 @@ class AdapterOut(msgspec.Struct, frozen=True, kw_only=True):
     base: str
     aliases: dict[str, int]  # alias → version; `live` is what the bare name answers with
     latest: int  # highest version number
-    created_at: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, row: AdapterRow, base: str) -> AdapterOut:
+        return cls(
+            id=row.adapter.name,
+            name=row.adapter.name,
+            base=base,
+            aliases=row.aliases,
+            latest=row.latest,
+            created_at=row.adapter.created_at,
+        )
 
 
 class AdapterList(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["list"] = "list"
     data: list[AdapterOut]
     has_more: bool
-    next: str | None
+    next: str | None  # value of `after` for the next page
+
+    @classmethod
+    def of(cls, rows: Sequence[AdapterRow], limit: int, base: str) -> AdapterList:
+        """A page out of up to `limit` + 1 adapters that were looked up."""
+        page, more = rows[:limit], len(rows) > limit
+        return cls(
+            data=[AdapterOut.of(row, base) for row in page],
+            has_more=more,
+            next=page[-1].adapter.name if more else None,
+        )
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):

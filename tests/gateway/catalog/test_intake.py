@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 
 from adapters.base import BaseSpec
 from adapters.store import ObjectStore, artefact_path, open_store
+from gateway.audit.service import Actor
 from gateway.catalog.intake import Bench, Intake, Stored, Upload
 from gateway.catalog.lifecycle import Lifecycle, Shelf
 from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART, UploadLimits
@@ -25,6 +26,7 @@ from gateway.principal import Limits, Principal, Scope, TenantId
 from gateway.tenants.epochs import Epochs
 from tests.random_adapters import Recipe, write_adapter
 
+ACTOR = Actor("key:test")
 SCOPES = frozenset({Scope.INFERENCE, Scope.ADAPTERS_WRITE})
 
 
@@ -59,7 +61,7 @@ class Room:
         return await self.upload_body(tenant, name, body)
 
     async def upload_body(self, tenant: TenantId, name: str, body: bytes) -> Stored:
-        return await self.intake.take(Upload(tenant, name, "xyz", chunked(body)))
+        return await self.intake.take(Upload(tenant, ACTOR, name, "xyz", chunked(body)))
 
     def kept(self) -> list[str]:
         """Everything on spool and in the store."""
@@ -124,7 +126,12 @@ async def test_an_upload_answers_under_its_name_and_leaves_the_spool_empty(
 ) -> None:
     stored = await room.upload(tenant, "pirate", small)
     version = stored.version
-    assert (stored.created, version.number, version.state, stored.aliases) == (True, 1, "ready", {"live": 1})
+    assert (stored.created, version.number, version.state, stored.adapter.aliases) == (
+        True,
+        1,
+        "ready",
+        {"live": 1},
+    )
     assert version.manifest == {
         "ranks": [2],
         "targets": ["q_proj"],
@@ -148,7 +155,7 @@ async def test_the_same_content_again_is_the_version_that_has_it(
     second = await room.upload(tenant, "pirate", other)
     again = await room.upload(tenant, "pirate", small)
     assert [s.version.number for s in (first, second, again)] == [1, 2, 1]
-    assert (again.created, again.aliases) == (False, {"live": 2})
+    assert (again.created, again.adapter.aliases) == (False, {"live": 2})
     elsewhere = await room.upload(tenant, "corsair", small)
     assert (elsewhere.created, elsewhere.version.artefact) == (True, first.version.artefact)
 
@@ -170,7 +177,9 @@ async def test_a_third_upload_at_once_is_refused(room: Room, tenant: TenantId, s
         async for chunk in chunked(body_of((CONFIG_PART, b"{}"))):
             yield chunk
 
-    waiting = [asyncio.create_task(room.intake.take(Upload(tenant, "a", "xyz", held()))) for _ in range(2)]
+    waiting = [
+        asyncio.create_task(room.intake.take(Upload(tenant, ACTOR, "a", "xyz", held()))) for _ in range(2)
+    ]
     await asyncio.sleep(0.05)
     with pytest.raises(RateLimited):
         await room.upload(tenant, "a", small)
@@ -209,7 +218,7 @@ async def test_a_client_that_leaves_leaves_nothing(room: Room, tenant: TenantId,
         raise BadRequest("gone")
 
     with pytest.raises(ApiError, match="gone"):
-        await room.intake.take(Upload(tenant, "cut", "xyz", cut()))
+        await room.intake.take(Upload(tenant, ACTOR, "cut", "xyz", cut()))
     assert room.kept() == []
 
 
@@ -219,15 +228,15 @@ async def test_a_deleted_adapter_resolves_no_more_and_its_bytes_go_with_the_last
     artefact = (await room.upload(tenant, "one", small)).version.artefact
     await room.upload(tenant, "two", small)
     who = principal(tenant, 9)
-    await room.lifecycle.retire(who, "one", None)
+    await room.lifecycle.retire(who, ACTOR, "one", None)
     assert len(room.kept()) == 1  # `two` has the same content
     with pytest.raises(ModelNotFound):
         await room.catalog.resolve(who, "one")
-    await room.lifecycle.retire(who, "two", 1)
+    await room.lifecycle.retire(who, ACTOR, "two", 1)
     assert room.kept() == []
     assert room.hints.retired == [artefact]
     with pytest.raises(NotFound):
-        await room.lifecycle.retire(who, "two", 1)
+        await room.lifecycle.retire(who, ACTOR, "two", 1)
     assert (await room.upload(tenant, "one", small)).version.number == 2  # stored anew, under a new number
 
 
@@ -242,7 +251,7 @@ async def test_another_tenants_adapter_is_as_unknown_as_none(
             await room.catalog.resolve(stranger, model)
         assert caught.value.message == f"The model '{model}' does not exist or you do not have access to it."
     with pytest.raises(NotFound):
-        await room.lifecycle.retire(stranger, "pirate", None)
+        await room.lifecycle.retire(stranger, ACTOR, "pirate", None)
     assert [m.id for m in await room.catalog.list_models(stranger)] == [room.base.name]
     assert [m.id for m in await room.catalog.list_models(principal(mine, 2))] == [room.base.name, "pirate"]
 
@@ -259,4 +268,4 @@ async def test_allowed_models_bound_what_a_key_sees_uses_and_deletes(
         with pytest.raises(ModelNotFound):
             await room.catalog.resolve(only_a, model)
     with pytest.raises(NotFound):
-        await room.lifecycle.retire(only_a, "b", None)
+        await room.lifecycle.retire(only_a, ACTOR, "b", None)

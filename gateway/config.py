@@ -50,4 +50,6 @@ class Settings(BaseSettings):
     first_byte_timeout_s: float = 300.0
     idle_timeout_s: float = 120.0  # between two upstream bytes
     max_attempts: int = 3
+    drain_s: float = 6.0  # for open requests when the gateway stops
     workers: int = 1
+    worker_id: int = 0  # place of this worker among them; set by the parent

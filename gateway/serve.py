@@ -1,0 +1,202 @@
+"""The gateway's parent process: binds the socket, keeps N workers alive, and takes them down in order.
+
+Workers are fresh interpreters that inherit the listening socket. Each has a stable id (0 … N-1), so that what it writes
+under that name (its usage journal) is found again by its successor. Each also holds the read end of a pipe whose write
+end only the parent has: when the parent is gone, however it went, its workers read the end of it and leave.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import structlog
+from prometheus_client.multiprocess import mark_process_dead
+from pydantic import SecretStr
+
+from gateway.config import Settings
+from gateway.telemetry import METRICS_DIR
+
+log = structlog.get_logger(__name__)
+
+BACKLOG: Final = 2048
+KILL_AFTER_S: Final = 3.0  # beyond the drain, for what does not stop
+LOOK_S: Final = 0.05
+YOUNG_S: Final = 5.0  # a worker that lived shorter than this failed to start
+MAX_BACKOFF_S: Final = 10.0
+MAX_FAILED_STARTS: Final = (
+    5  # in a row and of a worker that never lived longer: the fault is ours, not passing
+)
+
+LISTEN_FD: Final = "MOTET_LISTEN_FD"
+LIFE_FD: Final = "MOTET_LIFE_FD"
+
+
+class ServeError(RuntimeError):
+    """The gateway can't start or keep running; the message is one line for the person at the terminal."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """One place in the row of workers, and the process that fills it now."""
+
+    worker_id: int
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    start_at: float = 0.0  # when to start the next one
+    failed_starts: int = 0
+
+
+@dataclass(slots=True)
+class Parent:
+    settings: Settings
+    listener: socket.socket
+    workers: list[Worker]
+    metrics: Path
+    stopping: bool = False
+    life: tuple[int, int] = field(default_factory=os.pipe)
+
+    def run(self) -> None:
+        """Until a signal says stop. Raises `ServeError` when workers can't be kept alive."""
+        try:
+            while not self.stopping:
+                self._look()
+                time.sleep(LOOK_S)
+        finally:
+            self._stop()
+
+    def stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self.stopping = True
+
+    def _look(self) -> None:
+        changed = False
+        for worker in self.workers:
+            if worker.process is not None and worker.process.poll() is not None:
+                self._bury(worker)
+                changed = True
+            if worker.process is None and time.monotonic() >= worker.start_at:
+                self._start(worker)
+                changed = True
+        if changed:
+            self._publish()
+
+    def _start(self, worker: Worker) -> None:
+        listen_fd, (life_fd, _) = self.listener.fileno(), self.life
+        worker.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            [sys.executable, "-m", "gateway.worker"],
+            env={
+                **os.environ,
+                **environment(self.settings.model_copy(update={"worker_id": worker.worker_id})),
+                METRICS_DIR: str(self.metrics),
+                LISTEN_FD: str(listen_fd),
+                LIFE_FD: str(life_fd),
+            },
+            pass_fds=(listen_fd, life_fd),
+            process_group=0,  # a Ctrl-C reaches the parent alone, which passes it on once
+        )
+        worker.started_at = time.monotonic()
+
+    def _bury(self, worker: Worker) -> None:
+        assert worker.process is not None
+        code = worker.process.returncode
+        log.warning("worker_ended", worker=worker.worker_id, pid=worker.process.pid, returncode=code)
+        mark_process_dead(worker.process.pid, str(self.metrics))  # type: ignore[no-untyped-call]
+        lived_s = time.monotonic() - worker.started_at
+        worker.process = None
+        worker.failed_starts = worker.failed_starts + 1 if lived_s < YOUNG_S else 0
+        if worker.failed_starts >= MAX_FAILED_STARTS:
+            raise ServeError(
+                f"worker {worker.worker_id} ended {MAX_FAILED_STARTS} times at its start (code {code})"
+            )
+        pause_s = min(MAX_BACKOFF_S, 0.25 * 2**worker.failed_starts) if worker.failed_starts > 1 else 0.0
+        worker.start_at = time.monotonic() + pause_s
+
+    def _stop(self) -> None:
+        """Terminate all at once, wait for the drain, kill what is left."""
+        alive = [worker.process for worker in self.workers if worker.process is not None]
+        for process in alive:
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + self.settings.drain_s + KILL_AFTER_S
+        for process in alive:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        run_file(self.settings).unlink(missing_ok=True)
+
+    def _publish(self) -> None:
+        """Who runs now, for tools on this machine; replaced in one step."""
+        host, port = self.listener.getsockname()[:2]
+        pids = [worker.process.pid for worker in self.workers if worker.process is not None]
+        target = run_file(self.settings)
+        draft = target.with_suffix(".new")
+        draft.write_text(json.dumps({"pid": os.getpid(), "worker_pids": pids, "host": host, "port": port}))
+        draft.replace(target)
+
+
+def serve(settings: Settings, host: str, port: int, workers: int) -> None:
+    """Serve until SIGTERM or SIGINT. Raises `ServeError` when the port is taken or workers don't stay alive."""
+    assert workers > 0
+    run_file(settings).parent.mkdir(parents=True, exist_ok=True)
+    metrics = settings.home.absolute() / "run" / "metrics"
+    shutil.rmtree(metrics, ignore_errors=True)  # counters of processes that are gone
+    metrics.mkdir(parents=True)
+    with _listen(host, port) as listener:
+        parent = Parent(settings, listener, [Worker(n) for n in range(workers)], metrics)
+        with _signals(parent):
+            log.info("gateway_listening", host=host, port=listener.getsockname()[1], workers=workers)
+            parent.run()
+
+
+def run_file(settings: Settings) -> Path:
+    """`{"pid", "worker_pids", "host", "port"}` of the running gateway."""
+    return settings.home.absolute() / "run" / "gateway.json"
+
+
+def environment(settings: Settings) -> Mapping[str, str]:
+    """The settings as the environment that a worker reads them from."""
+    named = {}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if value is not None:
+            text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            named[f"MOTET_{name.upper()}"] = text
+    return named
+
+
+@contextmanager
+def _listen(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise ServeError(f"can't listen on {host}:{port}: {error.strerror}") from error
+        listener.listen(BACKLOG)
+        yield listener
+
+
+@contextmanager
+def _signals(parent: Parent) -> Iterator[None]:
+    before = {number: signal.signal(number, parent.stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for fd in parent.life:
+            os.close(fd)

@@ -1,0 +1,53 @@
+"""One worker of the gateway: started by `gateway.serve`, which hands it the listening socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+
+import uvicorn
+
+from gateway.app import create_app
+from gateway.config import Settings
+from gateway.serve import LIFE_FD, LISTEN_FD
+from gateway.telemetry import configure_logging
+
+KEEP_ALIVE_S = 75  # longer than the usual 60 s of a proxy, so that the proxy closes first
+
+
+def main() -> None:
+    configure_logging()
+    settings = Settings()
+    _follow_parent(int(os.environ[LIFE_FD]))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(settings),
+            loop="uvloop",
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=int(settings.drain_s),
+        )
+    )
+    server.run(sockets=[socket.socket(fileno=int(os.environ[LISTEN_FD]))])
+
+
+def _follow_parent(life_fd: int) -> None:
+    """Drain and leave when the parent is gone: it holds the only write end of this pipe."""
+
+    def wait() -> None:
+        os.read(life_fd, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="follow-parent", daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

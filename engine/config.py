@@ -36,7 +36,7 @@ class EngineSettings(BaseSettings):
     name: str = Field(
         "", validation_alias=_shared("base_name")
     )  # public id of the base; "" = the folder's name
-    store: str = Field("file:var/store", validation_alias=_shared("store_url"))
+    store: str = Field("var/store", validation_alias=_shared("store_url"))
     cache_dir: Path = Field(Path("var/cache/adapters"), validation_alias=_shared("cache_dir"))
     journal_dir: Path = Field(Path("var/journal/engine"), validation_alias=_shared("journal_dir"))
     runtime_dir: Path | None = None  # holds the local sockets; None = a fresh temporary folder
@@ -44,7 +44,6 @@ class EngineSettings(BaseSettings):
     # the core
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     slots: int = Field(8, ge=1, le=1_024)  # adapters in the batch's memory at a time
-    max_rank: int = Field(256, ge=1, le=1_024)
     host_bytes: int = Field(2 * 1024**3, ge=0)  # adapters in host memory
     cache_bytes: int = Field(20 * 1024**3, ge=0)  # adapters on disk
     loader_threads: int = Field(2, ge=1, le=64)
@@ -111,7 +110,6 @@ class CoreSettings(BaseSettings):
     journal_dir: Path
     dtype: Literal["bfloat16", "float32"]
     slots: int
-    max_rank: int
     host_bytes: int
     cache_bytes: int
     loader_threads: int
@@ -122,8 +120,14 @@ class CoreSettings(BaseSettings):
     token_budget: int
     max_model_len: int | None
     threads: int
+    max_open: int
 
     @classmethod
     def of(cls, settings: EngineSettings, endpoint: str) -> CoreSettings:
-        fields = set(cls.model_fields) - {"endpoint", "name"}
-        return cls(endpoint=endpoint, name=settings.base_name, **settings.model_dump(include=fields))
+        fields = set(cls.model_fields) - {"endpoint", "name", "max_open"}
+        return cls(
+            endpoint=endpoint,
+            name=settings.base_name,
+            max_open=2 * settings.admission_limit,
+            **settings.model_dump(include=fields),
+        )

@@ -86,7 +86,8 @@ def from_ended(ended: Ended) -> EngineError:
     """What an attempt that did not finish answers, by its outcome. `ended.reason` is written for people."""
     match ended.outcome:
         case Outcome.REFUSED:
-            return _refused(ended.reason)
+            message = ended.reason or "The request needs more memory than this model's whole KV cache."
+            return bad_request(message, None, "context_length_exceeded")
         case Outcome.ADAPTER_FAILED:
             return unavailable(ended.reason or "The adapter could not be loaded.", "adapter_unavailable", 5.0)
         case Outcome.EXPIRED:
@@ -97,11 +98,3 @@ def from_ended(ended: Ended) -> EngineError:
             return EngineError(500, ended.reason or "The engine failed.", code="server_error")
         case Outcome.FINISHED:
             raise AssertionError("a finished attempt is no error")
-
-
-def _refused(reason: str) -> EngineError:
-    """The core refuses what it could never serve (the client's to change) and what its queue can't take."""
-    if "queue" in reason.lower():
-        return unavailable(reason, "replica_busy")
-    message = reason or "The request needs more memory than this model's whole KV cache."
-    return bad_request(message, None, "context_length_exceeded")

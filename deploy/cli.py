@@ -1,0 +1,79 @@
+"""The `motet` command.
+
+A sub-command's module is imported only when it is the one asked for: torch and litestar are heavy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import typer
+
+
+@dataclass(frozen=True)
+class SubCommand:
+    """`module.app` is a Typer that holds a command or group called `name`."""
+
+    name: str
+    module: str
+    summary: str
+
+
+SUB_COMMANDS = (
+    SubCommand("up", "deploy.local.cli", "Start the whole platform on this machine."),
+    SubCommand("gateway", "gateway.cli", "Run the gateway: the public API."),
+    SubCommand("engine", "engine.cli", "Run one replica: the base model and its adapters."),
+    SubCommand(
+        "control", "gateway.cli", "Run the control process: ledger drain, reconciliation, partitions."
+    ),
+    SubCommand("models", "deploy.local.cli", "Import base models."),
+    SubCommand("tenants", "gateway.cli", "Make and change tenants."),
+    SubCommand("keys", "gateway.cli", "Make and revoke API keys."),
+    SubCommand("adapters", "gateway.cli", "Upload, list and delete adapters."),
+)
+
+
+def main() -> None:
+    build_app(sys.argv[1:])()
+
+
+def build_app(arguments: Sequence[str]) -> typer.Typer:
+    """The application for these arguments: only the module asked for is loaded, the rest is help."""
+    app = typer.Typer(
+        name="motet", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    )
+    app.callback()(_root)
+    wanted = next((word for word in arguments if not word.startswith("-")), None)
+    loaded = next((sub.module for sub in SUB_COMMANDS if sub.name == wanted), None)
+    if loaded is not None:
+        app.add_typer(importlib.import_module(loaded).app)
+    for sub in SUB_COMMANDS:
+        if sub.module != loaded:
+            app.command(sub.name, help=sub.summary)(_not_loaded)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"motet {version('motet')}")
+        raise typer.Exit
+
+
+def _root(
+    _version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+    ),
+) -> None:
+    """Motet: one base model, every tenant's adapters, one batch."""
+
+
+def _not_loaded() -> None:
+    raise AssertionError("a command that is run is always loaded")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""`demo.json` of a home: all that a person or a test needs to talk to the running platform. Mode 0600."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from deploy.local.admin_login import AdminLogin
+from deploy.local.demo_tenants import DemoTenant
+from deploy.local.layout import Home
+from deploy.local.processes import Plan
+from deploy.local.secret_file import write_private_json
+from deploy.local.supervisor import Supervisor
+
+REFRESH_S = 2.0
+
+
+@dataclass
+class DemoFile:
+    """Writes the file, and again when a process was replaced: it names process ids."""
+
+    plan: Plan
+    supervisor: Supervisor
+    admin: AdminLogin
+    tenants: list[DemoTenant]
+    _written: dict[str, Any] = field(default_factory=dict)
+    _checked_at: float = 0.0
+
+    def refresh(self) -> None:
+        now = time.monotonic()
+        if now - self._checked_at >= REFRESH_S:
+            self._checked_at = now
+            self.write()
+
+    def write(self) -> None:
+        content = self.content()
+        if content != self._written:
+            write_private_json(self.plan.home.demo, content)
+            self._written = content
+
+    def content(self) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "base_url": f"{plan.public_url}/v1",
+            "admin_url": f"{plan.public_url}/admin",
+            "base_model": plan.base_name,
+            "admin": {"email": self.admin.email, "password": self.admin.password, "token": self.admin.token},
+            "engines": [
+                {"url": url, "token": plan.engine_token, "pid": _pid(self.supervisor, f"engine-{replica}")}
+                for replica, url in enumerate(plan.engine_urls)
+            ],
+            "gateway": self._gateway(),
+            "database_url": plan.database.system,
+            "redis_url": plan.redis_url,
+            "tenants": [tenant.as_json() for tenant in self.tenants],
+        }
+
+    def _gateway(self) -> dict[str, Any]:
+        pid = _pid(self.supervisor, "gateway")
+        return {"pid": pid, "worker_pids": _worker_pids(pid)}
+
+
+def read_demo_file(home: Home) -> dict[str, Any]:
+    """What an earlier start wrote; empty if there was none or it was lost."""
+    if not home.demo.exists():
+        return {}
+    try:
+        content = json.loads(home.demo.read_text())
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _pid(supervisor: Supervisor, name: str) -> int | None:
+    """None while it is being restarted."""
+    return next((child.pid for child in supervisor.children(name)), None)
+
+
+def _worker_pids(pid: int | None) -> list[int]:
+    """The gateway's worker processes; of one that runs alone, itself."""
+    if pid is None:
+        return []
+    try:
+        workers = sorted(child.pid for child in psutil.Process(pid).children() if _is_worker(child))
+    except psutil.NoSuchProcess:
+        return []
+    return workers or [pid]
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return not any("resource_tracker" in word for word in process.cmdline())
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,95 @@
+"""The platform's own processes: what each is started with. All that they need is in their environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local.children import ChildSpec
+from deploy.local.layout import Home
+from deploy.local.roles import DatabaseUrls
+
+ENGINE_DRAIN_S = 2  # of the time in which everything has to end
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One machine's platform: settings that all its processes share."""
+
+    home: Home
+    port: int
+    workers: int
+    dtype: str
+    slots: int
+    model: Path
+    base_name: str
+    database: DatabaseUrls
+    redis_url: str
+    store_url: str
+    pepper: str
+    engine_token: str
+    engine_ports: tuple[int, ...]
+
+    @property
+    def public_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def engine_urls(self) -> tuple[str, ...]:
+        return tuple(f"http://127.0.0.1:{port}" for port in self.engine_ports)
+
+    def engine(self, replica: int) -> ChildSpec:
+        name = f"engine-{replica}"
+        env = self._shared_env | {
+            "MOTET_ENGINE_HOST": "127.0.0.1",
+            "MOTET_ENGINE_PORT": str(self.engine_ports[replica]),
+            "MOTET_ENGINE_DTYPE": self.dtype,
+            "MOTET_ENGINE_SLOTS": str(self.slots),
+            "MOTET_ENGINE_DRAIN_S": str(ENGINE_DRAIN_S),
+            "MOTET_JOURNAL_DIR": str(self.home.journal(name)),
+            "MOTET_CACHE_DIR": str(self.home.adapter_cache(replica)),
+        }
+        return self._motet(name, ["engine"], env)
+
+    def gateway(self) -> ChildSpec:
+        arguments = ["gateway", "--port", str(self.port), "--workers", str(self.workers)]
+        return self._motet("gateway", arguments, self._gateway_env)
+
+    def control(self) -> ChildSpec:
+        return self._motet("control", ["control"], self._gateway_env)
+
+    def bootstrap_env(self, email: str, password: str, token: str) -> dict[str, str]:
+        """For the program that registers the first operator."""
+        login = {"MOTET_ADMIN_EMAIL": email, "MOTET_ADMIN_PASSWORD": password, "MOTET_ADMIN_TOKEN": token}
+        return {**os.environ, **self._gateway_env, **login}
+
+    @property
+    def _shared_env(self) -> dict[str, str]:
+        return {
+            "PYTHONUNBUFFERED": "1",
+            "MOTET_HOME": str(self.home.root),
+            "MOTET_STORE_URL": self.store_url,
+            "MOTET_BASE_MODEL": str(self.model),
+            "MOTET_BASE_NAME": self.base_name,
+            "MOTET_ENGINE_TOKEN": self.engine_token,
+        }
+
+    @property
+    def _gateway_env(self) -> dict[str, str]:
+        return self._shared_env | {
+            "MOTET_DATABASE_URL": self.database.app,
+            "MOTET_DATABASE_SYSTEM_URL": self.database.system,
+            "MOTET_DATABASE_OWNER_URL": self.database.owner,
+            "MOTET_REDIS_URL": self.redis_url,
+            "MOTET_JOURNAL_DIR": str(self.home.journal("gateway")),
+            "MOTET_PEPPER": self.pepper,
+            "MOTET_REPLICAS": ",".join(self.engine_urls),
+            "MOTET_PUBLIC_URL": self.public_url,
+            "MOTET_WORKERS": str(self.workers),
+        }
+
+    def _motet(self, name: str, arguments: list[str], env: dict[str, str]) -> ChildSpec:
+        argv = [sys.executable, "-m", "deploy.cli", *arguments]
+        return ChildSpec(name=name, argv=argv, log=self.home.log(name), env=env)

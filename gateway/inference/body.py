@@ -1,0 +1,44 @@
+"""Reads a request's body under its cap."""
+
+from __future__ import annotations
+
+import asyncio
+
+from litestar.types import Receive, Scope
+
+from gateway.errors import BadRequest, BodyTooLarge
+from gateway.inference.client import ClientGone
+
+
+async def read_body(scope: Scope, receive: Receive, *, most_bytes: int, timeout_s: float) -> bytes:
+    """The whole body. Raises 413 past `most_bytes` (unread, when its length is declared), 400 when it does not come
+    in time, `ClientGone`."""
+    _check_declared(scope, most_bytes)
+    parts: list[bytes] = []
+    size, more = 0, True
+    try:
+        async with asyncio.timeout(timeout_s):
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise ClientGone
+                part, more = message.get("body", b""), message.get("more_body", False)
+                parts.append(part)
+                size += len(part)
+                if size > most_bytes:
+                    raise _too_large(most_bytes)
+    except TimeoutError:
+        late = BadRequest(f"The body did not arrive within {timeout_s:.0f} s.", code="request_timeout")
+        late.status = 408
+        raise late from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_declared(scope: Scope, most_bytes: int) -> None:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > most_bytes:
+            raise _too_large(most_bytes)
+
+
+def _too_large(most_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body is larger than {most_bytes} bytes.")

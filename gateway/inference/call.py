@@ -1,0 +1,104 @@
+"""What the walk knows of one request, and of its attempts at replicas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import Enum
+from uuid import UUID
+
+from adapters import headers
+from adapters.wire import InferenceRequest
+from gateway.catalog.resolved import Resolved
+from gateway.principal import Principal
+from gateway.queueing.fair_queue import Place
+from gateway.replicas.driver import Trailer, Upstream
+from gateway.replicas.registry import Load, Replica
+
+
+class Endpoint(Enum):
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An admitted, counted request: everything that is settled before it waits."""
+
+    request_id: UUID
+    client_request_id: str | None
+    endpoint: Endpoint
+    principal: Principal
+    body: bytes
+    request: InferenceRequest
+    resolved: Resolved
+    prompt_tokens: int
+    max_tokens: int  # each choice's most, the default included
+    arrived: float  # loop clock
+    purpose: str = "tenant"
+    arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def most_tokens(self) -> int:
+        """What is reserved: the prompt once, and every choice at its longest."""
+        return self.prompt_tokens + self.request.num_choices * self.max_tokens
+
+    @property
+    def artefact(self) -> str | None:
+        return self.resolved.adapter.artefact if self.resolved.adapter else None
+
+    def with_rights(self, principal: Principal, resolved: Resolved) -> Call:
+        """The same request under the tenant's present state."""
+        return replace(self, principal=principal, resolved=resolved)
+
+    def engine_headers(self, attempt: int) -> dict[str, str]:
+        found = {
+            headers.REQUEST: str(self.request_id),
+            headers.ATTEMPT: str(attempt),
+            headers.TENANT: str(self.principal.tenant),
+            headers.KEY: self.principal.key_id,
+            headers.SALT: self.principal.salt,
+            headers.SERVICE_CLASS: self.principal.service_class,
+            headers.MAX_TOKENS: str(self.max_tokens),
+            headers.PURPOSE: self.purpose,
+        }
+        if (adapter := self.resolved.adapter) is not None:
+            found[headers.ARTEFACT] = adapter.artefact
+            found[headers.OWNER] = str(adapter.owner)
+            found[headers.VERSION] = self.resolved.version_label
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One try at one replica. Owned by its request's walk; ended exactly once (`ending.py`)."""
+
+    number: int
+    replica: Replica
+    load: Load
+    upstream: Upstream | None = None
+    first: bytes = b""  # the first bytes of a stream, or a whole unary body
+    trailer: Trailer | None = None
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    async def close(self) -> None:
+        self.load.release()
+        if self.upstream is not None:
+            await self.upstream.close()
+
+
+@dataclass(slots=True)
+class Trip:
+    """The part of a request that changes: where it is now. Whoever ends it looks here."""
+
+    call: Call
+    place: Place | None = None
+    attempt: Attempt | None = None
+    tries: int = 0
+    tried: list[Replica] = field(default_factory=list)
+    used_tokens: int = 0
+
+    def leave_place(self) -> None:
+        if self.place is not None:
+            self.place.leave(self.used_tokens)
+            self.place = None

@@ -1,0 +1,114 @@
+"""The client's side of an answer: headers once, bytes, keep-alive comments, and whether it is still there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from litestar.types import Receive, Send
+
+from gateway.errors import ApiError
+
+T = TypeVar("T")
+
+KEEP_ALIVE: Final = b": ka\n\n"
+KEEP_ALIVE_S: Final = 15.0
+EVENT_STREAM: Final = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+
+
+class ClientGone(Exception):
+    """It closed its connection, or stopped reading for longer than the limit."""
+
+
+class Client:
+    """Owned by one walk. Only whole frames are written, so that a comment may stand between any two writes."""
+
+    def __init__(self, receive: Receive, send: Send, *, write_timeout_s: float, keep_alive_s: float = KEEP_ALIVE_S):
+        self._receive = receive
+        self._send = send
+        self._write_timeout_s = write_timeout_s
+        self.keep_alive_s = keep_alive_s
+        self.started = False
+        self.finished = False
+        self.gone = False
+        self.stream_headers: Mapping[str, str] = {}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """While the block runs, a client that leaves raises `ClientGone` in it, wherever it waits."""
+        walk = asyncio.current_task()
+        assert walk is not None
+        watcher = asyncio.create_task(self._watch(walk), name="client-watch")
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.gone:
+                raise
+            walk.uncancel()
+            raise ClientGone from None
+        finally:
+            watcher.cancel()
+
+    async def _watch(self, walk: asyncio.Task[Any]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self.finished:
+            self.gone = True
+            walk.cancel()
+
+    async def patiently(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`; while it takes long, the client hears comments."""
+        task = asyncio.create_task(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=self.keep_alive_s))[0]:
+                await self.keep_alive()
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def keep_alive(self) -> None:
+        await self.write(KEEP_ALIVE)
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """Part of a stream; the headers go before the first. Raises `ClientGone` when it won't take it in time."""
+        if not self.started:
+            await self._start(200, {**EVENT_STREAM, **self.stream_headers})
+        await self._put(data, more)
+
+    async def respond(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """A whole answer at once."""
+        assert not self.started
+        await self._start(status, {**headers, "content-length": str(len(body))})
+        await self._put(body, more=False)
+
+    async def fail(self, error: ApiError) -> None:
+        """Before the headers, the error is raised for the application to answer; after, it is a frame and the end."""
+        if not self.started:
+            raise error
+        await self.write(error_frame(error), more=False)
+
+    async def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.started = True
+        raw = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def _put(self, data: bytes, more: bool) -> None:
+        self.finished = not more
+        try:
+            async with asyncio.timeout(self._write_timeout_s):
+                await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        except TimeoutError:
+            self.gone = True
+            raise ClientGone from None
+
+
+def error_frame(error: ApiError) -> bytes:
+    return b"data: " + error.openai_body() + b"\n\n"

@@ -1,0 +1,76 @@
+"""Counts a request's tokens with the engine's own encoder, inline when short, in a thread when long."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from adapters.prompt import PromptEncoder
+from adapters.refusal import RequestRefused
+from adapters.wire import DEFAULT_MAX_TOKENS, ChatRequest, InferenceRequest
+
+INLINE_BYTES = 16 * 1024
+"""A body up to this size is encoded on the event loop (under a millisecond or two); longer ones in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    prompt_tokens: int
+    max_tokens: int  # each choice's most
+    by_default: bool  # the client named none
+
+
+class Counter:
+    """One per worker."""
+
+    def __init__(self, encoder: PromptEncoder, max_model_len: int, vocab_size: int) -> None:
+        self._encoder = encoder
+        self._max_model_len = max_model_len
+        self._vocab_size = vocab_size
+
+    async def count(self, request: InferenceRequest, num_bytes: int) -> Counted:
+        """Raises `RequestRefused`: too long, a token id out of the vocabulary, or a limit that can't be met."""
+        if num_bytes <= INLINE_BYTES:
+            prompt_tokens = self._prompt(request)
+        else:
+            prompt_tokens = await asyncio.to_thread(self._prompt, request)
+        return self._counted(request, prompt_tokens)
+
+    def _prompt(self, request: InferenceRequest) -> int:
+        limit = self._max_model_len - 1  # at least one token is generated
+        if isinstance(request, ChatRequest):
+            return len(self._encoder.encode_chat(request.messages, limit))
+        text = request.text_prompt
+        if text is not None:
+            return len(self._encoder.encode_text(text, limit))
+        tokens = request.token_prompt
+        if any(token >= self._vocab_size for token in tokens):
+            raise RequestRefused(
+                f"Invalid 'prompt': token ids must be below {self._vocab_size}.", "prompt", "invalid_value"
+            )
+        if len(tokens) > limit:
+            raise self._too_long(len(tokens), 1, "prompt")
+        return len(tokens)
+
+    def _counted(self, request: InferenceRequest, prompt_tokens: int) -> Counted:
+        room = self._max_model_len - prompt_tokens
+        asked = request.token_limit
+        param = "messages" if isinstance(request, ChatRequest) else "prompt"
+        if asked is not None and asked > room:
+            raise self._too_long(prompt_tokens, asked, param)
+        max_tokens = asked if asked is not None else min(DEFAULT_MAX_TOKENS, room)
+        if (request.min_tokens or 0) > max_tokens:
+            raise RequestRefused(
+                f"'min_tokens' ({request.min_tokens}) is more than the {max_tokens} tokens that may be generated.",
+                "min_tokens",
+                "integer_above_max_value",
+            )
+        return Counted(prompt_tokens, max_tokens, by_default=asked is None)
+
+    def _too_long(self, prompt: int, completion: int, param: str) -> RequestRefused:
+        return RequestRefused(
+            f"This model's maximum context length is {self._max_model_len} tokens. However, you requested "
+            f"{prompt + completion} tokens ({prompt} in the {param}, {completion} in the completion).",
+            param,
+            "context_length_exceeded",
+        )

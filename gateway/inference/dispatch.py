@@ -1,0 +1,154 @@
+"""From the queue to the first byte: waits for a place, chooses a replica, tries again while nothing was relayed.
+
+A replica that is full (`replica_busy`) sends the request back to the queue; one that fails is left for another, at
+most `max_attempts` times in all. What the client did wrong is answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+import structlog
+
+from adapters.headers import TRAILER_HEADER
+from gateway.errors import Unavailable
+from gateway.inference.call import Attempt, Trip
+from gateway.inference.ending import Ending
+from gateway.inference.frames import read_trailer
+from gateway.inference.upstream_error import Verdict, upstream_error, verdict_of
+from gateway.queueing.fair_queue import FairQueue
+from gateway.replicas.driver import Upstream, UpstreamFailed
+from gateway.replicas.metrics import RETRIES
+from gateway.replicas.registry import Load, Registry
+
+log = structlog.get_logger(__name__)
+
+MAX_ERROR_BYTES = 64 * 1024
+MAX_UNARY_BYTES = 64 * 1024 * 1024
+BUSY_PAUSE_S = (0.02, 0.1)
+"""How long a request that a full replica turned away stays out of the queue; random, so that they don't return at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """All in seconds, but `max_attempts`."""
+
+    queue_wait_s: float
+    first_byte_s: float
+    idle_s: float
+    max_attempts: int
+
+
+class Dispatcher:
+    """One per worker."""
+
+    def __init__(self, queue: FairQueue, registry: Registry, patience: Patience) -> None:
+        self._queue = queue
+        self._registry = registry
+        self.patience = patience
+
+    async def begin(self, trip: Trip, ending: Ending) -> Attempt:
+        """An attempt whose first bytes are here (`Attempt.first`); `trip` shows at any time what must be ended.
+
+        Raises `ApiError`, and `JournalFailed`.
+        """
+        deadline = asyncio.get_running_loop().time() + self.patience.queue_wait_s
+        again = False
+        while True:
+            await self._enter(trip, deadline, again)
+            try:
+                return await self._try(trip)
+            except UpstreamFailed as error:
+                log.warning("attempt_failed", request=str(trip.call.request_id), reason=str(error))
+                if trip.attempt is not None:
+                    trip.tried.append(trip.attempt.replica)
+                await ending.lose(error)
+                RETRIES.labels("failed").inc()
+                if trip.tries >= self.patience.max_attempts:
+                    raise Unavailable("The model's replicas can't answer now.", code="replica_failed") from error
+            except _Busy:
+                RETRIES.labels("busy").inc()
+                trip.leave_place()
+                await asyncio.sleep(random.uniform(*BUSY_PAUSE_S))  # noqa: S311  jitter, not a secret
+                again = True
+
+    async def _enter(self, trip: Trip, deadline: float, again: bool) -> None:
+        if trip.place is None:
+            left = deadline - asyncio.get_running_loop().time()
+            trip.place = await self._queue.enter(
+                trip.call.principal.tenant, trip.call.most_tokens, wait_s=left, again=again
+            )
+
+    async def _try(self, trip: Trip) -> Attempt:
+        call = trip.call
+        replica = self._registry.choose(call.artefact, tried=trip.tried)
+        if replica is None:
+            raise Unavailable("No replica of this model is up.", code="no_replica")
+        trip.tries += 1
+        attempt = trip.attempt = Attempt(trip.tries, replica, Load(replica, call.most_tokens))
+        upstream = attempt.upstream = await replica.driver.open(
+            call.endpoint.value, call.body, call.engine_headers(attempt.number), self.patience.first_byte_s
+        )
+        if TRAILER_HEADER in upstream.headers:
+            attempt.trailer = read_trailer(upstream.headers[TRAILER_HEADER])
+        if upstream.status != 200:
+            await self._refused(trip, attempt, upstream)
+        elif call.request.streaming:
+            attempt.first = await self._first_bytes(upstream)
+        else:
+            attempt.first = await read_all(upstream, MAX_UNARY_BYTES, self.patience.idle_s)
+        return attempt
+
+    async def _refused(self, trip: Trip, attempt: Attempt, upstream: Upstream) -> None:
+        """Always raises: what the client hears, `_Busy`, or `UpstreamFailed` when another try may do better."""
+        body = await read_all(upstream, MAX_ERROR_BYTES, self.patience.idle_s)
+        error = upstream_error(upstream.status, body)
+        verdict = verdict_of(upstream.status, error)
+        if verdict is Verdict.BUSY and attempt.trailer is None:
+            attempt.replica.breaker.dismiss()
+            trip.attempt, trip.tries = None, trip.tries - 1  # it never reached the core
+            await attempt.close()
+            raise _Busy
+        if verdict is Verdict.ANSWER:
+            attempt.replica.breaker.dismiss()
+            if attempt.trailer is None:
+                trip.attempt = None
+                await attempt.close()
+            raise error
+        if attempt.trailer is not None and (len(self._registry.all) == 1 or trip.tries >= self.patience.max_attempts):
+            raise error  # the engine ended it, in its own words, and nobody else is left to ask
+        raise UpstreamFailed(
+            f"the replica answered {upstream.status}: {error.message}", blames=upstream.status != 503
+        )
+
+    async def _first_bytes(self, upstream: Upstream) -> bytes:
+        try:
+            first = await upstream.read_some(self.patience.first_byte_s)
+        except TimeoutError:
+            raise UpstreamFailed("the replica sent no byte in time") from None
+        if not first:
+            raise UpstreamFailed("the replica ended its stream before it began")
+        return first
+
+
+class _Busy(Exception):
+    """The replica is at its admission limit."""
+
+
+async def read_all(upstream: Upstream, most_bytes: int, idle_s: float) -> bytes:
+    """A whole body; raises `UpstreamFailed`, also when it is longer than `most_bytes`."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        try:
+            part = await upstream.read_some(idle_s)
+        except TimeoutError:
+            raise UpstreamFailed("the replica fell silent within its answer") from None
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+        size += len(part)
+        if size > most_bytes:
+            raise UpstreamFailed(f"the replica's answer is longer than {most_bytes} bytes")

@@ -1,0 +1,250 @@
+"""The end of a request: metered and settled, each exactly once, whatever happens to the task that walks it.
+
+    normal end      journal append ‖ settle-and-release, then the caller sends the terminal bytes
+    client left     abort at the engine, which answers with its final count; then the same, and nothing is sent
+    replica failed  the engine is asked for its count too; the row bills nothing
+
+`finish` runs in a task of its own, so that cancelling the walk can't skip it, and a second call joins the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, TypeVar
+
+import structlog
+
+from gateway.inference import metrics
+from gateway.inference.call import Attempt, Call, Trip
+from gateway.limits.limiter import Limiter, Reservation
+from gateway.replicas.driver import Trailer, UpstreamFailed
+from gateway.replicas.metrics import ABORTS
+from gateway.usage.event import BILLED_OUTCOMES, UsageEvent
+from gateway.usage.journal import Journal
+
+log = structlog.get_logger(__name__)
+
+ABORT_TRIES = 3
+ABORT_PAUSE_S = 0.2
+
+T = TypeVar("T")
+
+_background: set[asyncio.Task[Any]] = set()
+
+
+class Cause(Enum):
+    """Why the request ends."""
+
+    COMPLETE = "complete"  # the engine ended it
+    CLIENT_LEFT = "client_left"
+    FAILED = "failed"  # a replica or we ourselves broke it off
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one attempt came to. `trailer` None with `known` False: the replica can't say."""
+
+    trailer: Trailer | None
+    known: bool
+    cause: Cause
+
+    @property
+    def outcome(self) -> str:
+        if self.cause is Cause.FAILED:
+            return "failed"
+        if self.trailer is not None:
+            return self.trailer.outcome
+        return "aborted" if self.cause is Cause.CLIENT_LEFT else "failed"
+
+    @property
+    def reached_core(self) -> bool:
+        return self.trailer is not None or not self.known
+
+    @property
+    def billed(self) -> bool:
+        return self.trailer is not None and self.outcome in BILLED_OUTCOMES
+
+
+class Ending:
+    """One per request. `reservation` is None for the gateway's own probes, which no limit holds."""
+
+    def __init__(self, trip: Trip, reservation: Reservation | None, limiter: Limiter, journal: Journal) -> None:
+        self._trip = trip
+        self._reservation = reservation
+        self._limiter = limiter
+        self._journal = journal
+        self._task: asyncio.Task[Record | None] | None = None
+
+    async def finish(self, cause: Cause) -> Record | None:
+        """Ends the request; gives what its last attempt came to, None if none was at a replica.
+
+        Raises `JournalFailed`: nothing may then look finished to the client.
+        """
+        if self._task is None:
+            self._task = _keep(asyncio.create_task(self._finish(cause), name="request-ending"))
+        return await outlast(self._task)
+
+    async def lose(self, error: UpstreamFailed) -> None:
+        """Ends an attempt that failed before its first byte; the request goes on. Raises `JournalFailed`."""
+        attempt, self._trip.attempt = self._trip.attempt, None
+        assert attempt is not None
+        if error.blames:
+            attempt.replica.breaker.fail()
+        else:
+            attempt.replica.breaker.dismiss()
+        if error.sent:
+            await outlast(_keep(asyncio.create_task(self._lose(attempt), name="attempt-ending")))
+        else:
+            await attempt.close()
+
+    async def _lose(self, attempt: Attempt) -> None:
+        record = await self._record(attempt, Cause.FAILED)
+        await attempt.close()
+        if record.reached_core:
+            await self._journal.append(usage_event(self._trip.call, attempt, record))
+
+    async def _finish(self, cause: Cause) -> Record | None:
+        trip = self._trip
+        attempt = trip.attempt
+        record = None if attempt is None else await self._record(attempt, cause)
+        trip.used_tokens = _used(trip.call, record)
+        try:
+            if attempt is not None and record is not None and record.reached_core:
+                await self._write_down(attempt, record)
+            else:
+                await self._settle()
+        finally:
+            trip.leave_place()
+            if attempt is not None:
+                _judge(attempt, cause, record)
+                await attempt.close()
+        metrics.observe_end(trip.call, record)
+        return record
+
+    async def _write_down(self, attempt: Attempt, record: Record) -> None:
+        append = self._journal.append(usage_event(self._trip.call, attempt, record))
+        written, _ = await asyncio.gather(append, self._settle(), return_exceptions=True)
+        if isinstance(written, BaseException):
+            raise written
+
+    async def _settle(self) -> None:
+        if self._reservation is not None:
+            await self._limiter.settle(self._reservation, self._trip.used_tokens)
+
+    async def _record(self, attempt: Attempt, cause: Cause) -> Record:
+        if attempt.trailer is not None:
+            return Record(attempt.trailer, True, cause)
+        try:
+            trailer = await self._abort(attempt)
+        except UpstreamFailed as error:
+            log.warning("abort_unanswered", request=str(self._trip.call.request_id), reason=str(error))
+            ABORTS.labels("unanswered").inc()
+            return Record(None, False, cause)
+        ABORTS.labels("acknowledged" if trailer else "unknown").inc()
+        return Record(trailer, True, cause)
+
+    async def _abort(self, attempt: Attempt) -> Trailer | None:
+        for left in reversed(range(ABORT_TRIES)):
+            try:
+                return await attempt.replica.driver.abort(str(self._trip.call.request_id), attempt.number)
+            except UpstreamFailed:
+                if not left:
+                    raise
+                await asyncio.sleep(ABORT_PAUSE_S)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+async def outlast(task: asyncio.Task[T]) -> T:
+    """The task's result, awaited to its end even when the caller is cancelled (which is raised after that)."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+        except Exception:  # noqa: BLE001, S110  task.result() below raises it
+            pass
+    if cancelled is not None:
+        task.exception()  # retrieved: the cancellation is what is raised
+        raise cancelled
+    return task.result()
+
+
+def _keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
+    """The event loop holds tasks weakly."""
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+    return task
+
+
+async def drained() -> None:
+    """Waits for all endings that still run; part of closing a worker."""
+    while _background:
+        await asyncio.wait(set(_background))
+
+
+def _judge(attempt: Attempt, cause: Cause, record: Record | None) -> None:
+    """What this end says about the replica."""
+    if cause is Cause.FAILED:
+        attempt.replica.breaker.fail()
+    elif record is not None and record.outcome == "finished":
+        attempt.replica.breaker.succeed()
+    else:
+        attempt.replica.breaker.dismiss()
+
+
+def _used(call: Call, record: Record | None) -> int:
+    """Tokens that the limits keep: what is billed; all that was reserved when nobody can say."""
+    if record is None or (record.known and not record.billed):
+        return 0
+    if record.trailer is None:
+        return call.most_tokens if record.cause is Cause.CLIENT_LEFT else 0
+    return record.trailer.usage.total if record.billed else 0
+
+
+def usage_event(call: Call, attempt: Attempt, record: Record) -> UsageEvent:
+    """The attempt's line for the journal."""
+    adapter = call.resolved.adapter
+    trailer = record.trailer
+    usage = trailer.usage if trailer else None
+    billed = usage if record.billed and call.purpose == "tenant" else None
+    timings = trailer.timings if trailer else None
+    return UsageEvent(
+        request_id=call.request_id,
+        attempt=attempt.number,
+        tenant_id=call.principal.tenant,
+        key_id=call.principal.key_id,
+        base_id=call.resolved.base_id,
+        outcome=record.outcome,
+        created_at=call.arrived_at,
+        ended_at=datetime.now(UTC),
+        purpose=call.purpose,
+        adapter_name=adapter.name if adapter else None,
+        adapter_version=adapter.version if adapter else None,
+        artefact=adapter.artefact if adapter else None,
+        owner_id=adapter.owner if adapter else None,
+        prompt_tokens=usage.prompt if usage else 0,
+        completion_tokens=usage.completion if usage else 0,
+        cached_tokens=usage.cached if usage else 0,
+        billed_prompt_tokens=billed.prompt if billed else 0,
+        billed_completion_tokens=billed.completion if billed else 0,
+        billed_cached_tokens=billed.cached if billed else 0,
+        queue_ms=_whole(timings.queue_ms) if timings else None,
+        load_ms=_whole(timings.load_ms) if timings else None,
+        ttft_ms=_whole(timings.ttft_ms) if timings else None,
+        total_ms=_whole(timings.total_ms) if timings else None,
+        tier=trailer.tier if trailer else None,
+        service_class=call.principal.service_class,
+        replica=attempt.replica.url,
+        client_request_id=call.client_request_id,
+        counted=trailer is not None,
+    )
+
+
+def _whole(milliseconds: float | None) -> int | None:
+    return None if milliseconds is None else round(milliseconds)

@@ -1,0 +1,119 @@
+"""Finds the ends of server-sent events in bytes as they come, and looks into the few that matter.
+
+Bytes are never changed, only cut where an event ends: at a blank line, whose two line ends may each be LF, CRLF or
+CR (WHATWG HTML, 9.2.6), however the network split them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from adapters.headers import TRAILER_PREFIX
+from gateway.replicas.driver import Trailer
+
+MAX_FRAME_BYTES = 8 * 1024 * 1024
+"""A frame longer than this is no answer of ours (echo with log-probabilities of a whole context fits)."""
+
+_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_MARKS = re.compile(rb"\[DONE\]|: motet |\"error\"")
+_DONE = b"data: [DONE]"
+_TRAILER = msgspec.json.Decoder(Trailer)
+
+
+class FrameTooLong(Exception):
+    """The upstream sent no frame end for `MAX_FRAME_BYTES`."""
+
+
+class FrameScanner:
+    """`feed` gives the bytes of all frames that are whole by now; the rest waits."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the last frame end."""
+        return self._tail
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Raises `FrameTooLong`."""
+        data = self._tail + chunk if self._tail else chunk
+        end = _last_end(data)
+        self._tail = data[end:]
+        if len(self._tail) > MAX_FRAME_BYTES:
+            raise FrameTooLong
+        return data[:end]
+
+
+def _last_end(data: bytes) -> int:
+    if b"\r" not in data:
+        return data.rfind(b"\n\n") + 2 if b"\n\n" in data else 0
+    end = 0
+    for match in _END.finditer(data):
+        # A CR at the very end may be half of a CRLF: the other half belongs to this frame.
+        if match.end() < len(data) or not data.endswith(b"\r"):
+            end = match.end()
+    return end
+
+
+def split_frames(block: bytes) -> list[bytes]:
+    """Whole frames, each with the line ends that close it."""
+    frames, start = [], 0
+    for match in _END.finditer(block):
+        frames.append(block[start : match.end()])
+        start = match.end()
+    return frames
+
+
+@dataclass(slots=True)
+class Sorted:
+    """A block of frames by what becomes of them."""
+
+    through: bytes = b""
+    done: bytes = b""
+    trailer: Trailer | None = None
+    has_error: bool = False
+
+
+def sort_frames(block: bytes) -> Sorted:
+    """Which bytes go through, and what is held back. Only frames that carry one of three marks are looked at."""
+    if _MARKS.search(block) is None:
+        return Sorted(through=block)
+    sorted_ = Sorted()
+    through = []
+    for frame in split_frames(block):
+        text = frame.lstrip(b"\r\n")
+        if text.startswith(TRAILER_PREFIX):
+            sorted_.trailer = read_trailer(text[len(TRAILER_PREFIX) :])
+        elif text.startswith(_DONE):
+            sorted_.done += frame
+        else:
+            through.append(frame)
+            sorted_.has_error = sorted_.has_error or _is_error(text)
+    sorted_.through = b"".join(through)
+    return sorted_
+
+
+def read_trailer(text: bytes | str) -> Trailer | None:
+    """None for what is no trailer: the attempt then ends as one that broke off, and is asked for its record."""
+    try:
+        return _TRAILER.decode(text)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _is_error(frame: bytes) -> bool:
+    if b'"error"' not in frame:
+        return False
+    for line in frame.splitlines():
+        if line.startswith(b"data:"):
+            try:
+                payload = msgspec.json.decode(line[5:].strip())
+            except msgspec.MsgspecError:
+                continue
+            if isinstance(payload, dict) and payload.get("error"):
+                return True
+    return False

@@ -1,0 +1,42 @@
+"""HTTP of inference: two ASGI handlers, so that nothing stands around their streams."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from litestar import asgi
+from litestar.types import Receive
+from litestar.types import Scope as AsgiScope
+from litestar.types import Send
+
+from gateway.access import EPOCH_CHECKED, METHODS, SCOPE, principal_of
+from gateway.inference.call import Endpoint
+from gateway.inference.schemas import CHAT_OPERATION, COMPLETIONS_OPERATION
+from gateway.inference.service import Door
+from gateway.openapi import OPERATION
+from gateway.principal import Scope
+from gateway.services import services_of
+
+_OPT: Final[dict[str, Any]] = {METHODS: ("POST",), SCOPE: Scope.INFERENCE, EPOCH_CHECKED: True}
+
+
+@asgi(Endpoint.CHAT.value, opt={**_OPT, OPERATION: CHAT_OPERATION}, copy_scope=False)
+async def chat_completions(scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Answer a conversation, whole or as a stream."""
+    await _serve(Endpoint.CHAT, scope, receive, send)
+
+
+@asgi(Endpoint.COMPLETIONS.value, opt={**_OPT, OPERATION: COMPLETIONS_OPERATION}, copy_scope=False)
+async def completions(scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Continue a text, whole or as a stream."""
+    await _serve(Endpoint.COMPLETIONS, scope, receive, send)
+
+
+async def _serve(endpoint: Endpoint, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    arrived = asyncio.get_running_loop().time()
+    door = Door(endpoint, principal_of(scope), scope, receive, arrived)
+    await services_of(scope).serving.walk.serve(door, send)
+
+
+handlers = [chat_completions, completions]

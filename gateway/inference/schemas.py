@@ -1,0 +1,64 @@
+"""The OpenAPI operations of the inference routes, made from the structs that decode them (`adapters/wire.py`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from adapters.wire import ChatRequest, CompletionRequest, InferenceRequest
+
+_LIMIT_HEADERS = {
+    f"x-ratelimit-{what}-{meter}": {"schema": {"type": "string"}}
+    for what in ("limit", "remaining", "reset")
+    for meter in ("requests", "tokens")
+}
+_FAILURES = {
+    "400": {"description": "The request is not valid; `param` names the field."},
+    "408": {"description": "The body did not arrive in time."},
+    "413": {"description": "The body is larger than 8 MiB."},
+    "422": {"description": "The replica could not process the request."},
+    "429": {"description": "A limit was met. `Retry-After` and `retry-after-ms` say when to come back."},
+    "502": {"description": "The replica broke off."},
+    "503": {"description": "No replica is up, the queue is full, or a dependency is away."},
+    "504": {"description": "No replica had room, or none answered, in time."},
+}
+
+
+def _operation(summary: str, request: type[InferenceRequest]) -> dict[str, Any]:
+    answer = {
+        "description": "The answer, or with `stream: true` its chunks as server-sent events, ended by `data: [DONE]`.",
+        "headers": _LIMIT_HEADERS,
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    }
+    return {
+        "summary": summary,
+        "tags": ["inference"],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(request)}}},
+        "responses": {"200": answer, **_FAILURES},
+    }
+
+
+def _inlined(request: type[InferenceRequest]) -> Any:
+    """One self-contained schema: an operation object has no place of its own for shared definitions."""
+    (schema,), definitions = msgspec.json.schema_components([request], ref_template="{name}")
+    return _resolve(schema, definitions)
+
+
+def _resolve(node: Any, definitions: dict[str, Any]) -> Any:
+    match node:
+        case {"$ref": str(name)}:
+            return _resolve(definitions[name], definitions)
+        case dict():
+            return {key: _resolve(value, definitions) for key, value in node.items() if key != "discriminator"}
+        case list():
+            return [_resolve(item, definitions) for item in node]
+        case _:
+            return node
+
+
+CHAT_OPERATION = {"post": _operation("Answer a conversation", ChatRequest)}
+COMPLETIONS_OPERATION = {"post": _operation("Continue a text", CompletionRequest)}

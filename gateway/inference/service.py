@@ -1,0 +1,249 @@
+"""The walk of one request (docs/ARCHITECTURE.md): door, decode, resolve, count, reserve, wait, relay, end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+from litestar.types import Receive, Scope, Send
+
+from adapters import wire
+from adapters.refusal import RequestRefused
+from adapters.wire import InferenceRequest
+from gateway.catalog.resolved import Resolved
+from gateway.envelope import client_request_id_of, request_id_of
+from gateway.errors import ApiError, BadGateway, Unavailable, from_refusal
+from gateway.inference import metrics
+from gateway.inference.body import read_body
+from gateway.inference.call import Attempt, Call, Endpoint, Trip
+from gateway.inference.client import Client, ClientGone
+from gateway.inference.counting import Counter
+from gateway.inference.dispatch import Dispatcher
+from gateway.inference.ending import Cause, Ending, outlast
+from gateway.inference.relay import Relayed, relay
+from gateway.limits.limiter import Limiter, Reservation
+from gateway.principal import Principal, TenantId
+from gateway.replicas.registry import Registry, hint
+from gateway.usage.journal import Journal, JournalFailed
+
+log = structlog.get_logger(__name__)
+
+_DECODE: dict[Endpoint, Callable[[bytes], InferenceRequest]] = {
+    Endpoint.CHAT: wire.decode_chat,
+    Endpoint.COMPLETIONS: wire.decode_completion,
+}
+
+
+class Resolver(Protocol):
+    async def resolve(self, principal: Principal, model: str) -> Resolved: ...
+
+
+class KeyReader(Protocol):
+    """The part of the authenticator that a moved epoch needs."""
+
+    async def principal(self, authorization: str | None) -> Principal: ...
+
+    def invalidate(self, tenant: TenantId) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A request as it came in, with whom the guard let pass."""
+
+    endpoint: Endpoint
+    principal: Principal
+    scope: Scope
+    receive: Receive
+    arrived: float  # loop clock
+
+    @property
+    def request_id(self) -> UUID:
+        return request_id_of(self.scope)
+
+    @property
+    def authorization(self) -> str | None:
+        headers = self.scope["headers"]
+        return next((value.decode("latin-1") for name, value in headers if name == b"authorization"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    most_bytes: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the walk passes through; each is one per worker."""
+
+    keys: KeyReader
+    catalog: Resolver
+    limiter: Limiter
+    counter: Counter
+    dispatcher: Dispatcher
+    registry: Registry
+    journal: Journal
+    body: BodyLimits
+
+
+class Walk:
+    """One per worker; holds no request's state."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._hints: set[asyncio.Task[None]] = set()
+
+    async def serve(self, door: Door, send: Send) -> None:
+        """Answers one request. Raises `ApiError` for the application to answer, as long as nothing was sent."""
+        reservation = await self._parts.limiter.admit(door.principal, str(door.request_id))
+        trip: Trip | None = None
+        try:
+            call = await self._admitted(door, reservation)
+            trip = Trip(call)
+            client = Client(door.receive, send, write_timeout_s=self._parts.dispatcher.patience.idle_s)
+            client.stream_headers = answer_headers(call, reservation)
+            await self.carry(trip, client, reservation)
+        except ClientGone:
+            log.info("client_left", request=str(door.request_id))
+        except RequestRefused as refusal:
+            raise self._with_limits(from_refusal(refusal), reservation) from refusal
+        except ApiError as error:
+            raise self._with_limits(error, reservation) from error
+        finally:
+            if trip is None:
+                await outlast(asyncio.ensure_future(self._parts.limiter.settle(reservation, 0)))
+
+    async def _admitted(self, door: Door, reservation: Reservation) -> Call:
+        """Everything before the wait."""
+        parts = self._parts
+        principal = await self._current(door, door.principal, reservation)
+        body = await read_body(
+            door.scope, door.receive, most_bytes=parts.body.most_bytes, timeout_s=parts.body.timeout_s
+        )
+        request = _DECODE[door.endpoint](body)
+        resolved = await parts.catalog.resolve(principal, request.model)
+        counted = await parts.counter.count(request, len(body))
+        call = Call(
+            request_id=door.request_id,
+            client_request_id=client_request_id_of(door.scope),
+            endpoint=door.endpoint,
+            principal=principal,
+            body=body,
+            request=request,
+            resolved=resolved,
+            prompt_tokens=counted.prompt_tokens,
+            max_tokens=counted.max_tokens,
+            arrived=door.arrived,
+        )
+        await parts.limiter.reserve(reservation, call.most_tokens)
+        if reservation.epoch != principal.epoch:  # something of the tenant changed since it was read
+            principal = await self._current(door, principal, reservation)
+            call = call.with_rights(principal, await parts.catalog.resolve(principal, request.model))
+        self._hint(call)
+        return call
+
+    async def _current(self, door: Door, principal: Principal, reservation: Reservation) -> Principal:
+        """The principal as it is now; raises what a revoked key or suspended tenant hears."""
+        if reservation.epoch == principal.epoch:
+            return principal
+        self._parts.keys.invalidate(principal.tenant)
+        return await self._parts.keys.principal(door.authorization)
+
+    def _hint(self, call: Call) -> None:
+        """The adapter's load begins now, while the request waits."""
+        adapter = call.resolved.adapter
+        replica = self._parts.registry.likely(adapter.artefact) if adapter else None
+        if adapter is None or replica is None or replica.residency(adapter.artefact) > 0:
+            return
+        task = asyncio.create_task(hint(replica, adapter.artefact, str(adapter.owner)))
+        self._hints.add(task)
+        task.add_done_callback(self._hints.discard)
+
+    async def carry(self, trip: Trip, client: Client, reservation: Reservation | None) -> None:
+        """Waits, relays and ends. Whatever happens here, the request is metered and settled once."""
+        ending = Ending(trip, reservation, self._parts.limiter, self._parts.journal)
+        cause = Cause.FAILED
+        try:
+            with client.watched():
+                try:
+                    await self._answer(trip, client, ending)
+                except ApiError as error:
+                    await ending.finish(_cause_of(trip))
+                    await client.fail(error)
+                except JournalFailed:
+                    await client.fail(Unavailable("The request's usage could not be recorded."))
+        except ClientGone:
+            cause = Cause.CLIENT_LEFT
+            raise
+        finally:
+            await _surely(ending, cause)
+            metrics.E2E.observe(asyncio.get_running_loop().time() - trip.call.arrived)
+
+    async def _answer(self, trip: Trip, client: Client, ending: Ending) -> None:
+        begin = self._parts.dispatcher.begin(trip, ending)
+        if not trip.call.request.streaming:
+            await self._unary(trip, client, ending, await begin)
+            return
+        attempt = await client.patiently(begin)
+        metrics.TTFT.observe(asyncio.get_running_loop().time() - trip.call.arrived)
+        relayed = await relay(attempt, client, self._parts.dispatcher.patience.idle_s)
+        record = await ending.finish(Cause.FAILED if relayed.broke_off and not relayed.terminal else Cause.COMPLETE)
+        finished = record is not None and record.outcome == "finished"
+        await client.write(_last_bytes(relayed, finished), more=False)
+
+    async def _unary(self, trip: Trip, client: Client, ending: Ending, attempt: Attempt) -> None:
+        assert attempt.upstream is not None
+        metrics.TTFT.observe(asyncio.get_running_loop().time() - trip.call.arrived)
+        await ending.finish(Cause.COMPLETE)
+        content_type = attempt.upstream.headers.get("content-type", "application/json")
+        headers = {"content-type": content_type, **client.stream_headers, **processing(trip.call)}
+        await client.respond(attempt.upstream.status, attempt.first, headers)
+
+    @staticmethod
+    def _with_limits(error: ApiError, reservation: Reservation) -> ApiError:
+        error.headers = {**reservation.headers, **error.headers}
+        return error
+
+
+async def _surely(ending: Ending, cause: Cause) -> None:
+    """The end of a walk that may have ended already; what could not be recorded was logged or is now."""
+    try:
+        await ending.finish(cause)
+    except JournalFailed as error:
+        log.error("usage_not_recorded", reason=str(error))
+
+
+def _cause_of(trip: Trip) -> Cause:
+    """An attempt that the engine itself ended has its own outcome; any other broke off."""
+    attempt = trip.attempt
+    return Cause.COMPLETE if attempt is not None and attempt.trailer is not None else Cause.FAILED
+
+
+def _last_bytes(relayed: Relayed, finished: bool) -> bytes:
+    if finished:
+        return relayed.terminal
+    if relayed.told_error:
+        return b""
+    return b"data: " + BadGateway("The model's replica broke off within its answer.").openai_body() + b"\n\n"
+
+
+def answer_headers(call: Call, reservation: Reservation | None) -> dict[str, str]:
+    """Which weights answer, what is left of the limits, and the limit that was taken for granted."""
+    found = dict(reservation.headers) if reservation else {}
+    if (adapter := call.resolved.adapter) is not None:
+        found["x-motet-adapter"] = adapter.name
+        found["x-motet-version"] = str(adapter.version)
+        found["x-motet-digest"] = adapter.artefact
+    if call.request.token_limit is None:
+        found["x-motet-default-max-tokens"] = str(call.max_tokens)
+    return found
+
+
+def processing(call: Call) -> dict[str, str]:
+    spent = asyncio.get_running_loop().time() - call.arrived
+    return {"openai-processing-ms": str(round(spent * 1000))}
+

@@ -1,0 +1,139 @@
+"""All of a worker that serves inference: built, run in the background, and closed in one place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from redis.asyncio import Redis
+
+from adapters.base import BaseSpec
+from adapters.prompt import PromptEncoder
+from gateway.config import Settings
+from gateway.db import Database
+from gateway.inference.counting import Counter
+from gateway.inference.dispatch import Dispatcher, Patience
+from gateway.inference.ending import drained
+from gateway.inference.probe import Probe
+from gateway.inference.service import BodyLimits, KeyReader, Parts, Resolver, Walk
+from gateway.limits.limiter import Limiter
+from gateway.queueing.fair_queue import FairQueue
+from gateway.replicas.drivers.motet import MotetDriver, make_session
+from gateway.replicas.registry import Registry, Replica
+from gateway.usage.drain import drain_own, run_drain
+from gateway.usage.journal import Journal
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """One per worker."""
+
+    walk: Walk
+    probe: Probe
+    registry: Registry
+    queue: FairQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What serving is built on; owned by the application."""
+
+    settings: Settings
+    db: Database
+    redis: Redis
+    keys: KeyReader
+    catalog: Resolver
+    base: BaseSpec
+
+
+@asynccontextmanager
+async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
+    """Starts polling, renewing and draining; on leaving, ends what still runs and empties the journal."""
+    settings = needs.settings
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(
+            make_session(
+                connect_timeout_s=settings.connect_timeout_s, max_connections=settings.replica_running * 2
+            )
+        )
+        token = settings.engine_token.get_secret_value()
+        replicas = [Replica(url, MotetDriver(session, url, token)) for url in replica_urls(settings)]
+        queue = FairQueue(
+            capacity=share(settings, 1),
+            max_items=settings.queue_items,
+            max_items_tenant=settings.queue_items_tenant,
+            max_wait_s=settings.queue_wait_s,
+        )
+        registry = Registry(replicas, lambda healthy: queue.set_capacity(share(settings, healthy)))
+        limiter = Limiter(needs.redis, lease_s=settings.lease_s)
+        journal = Journal(settings.journal_dir)
+        stack.push_async_callback(_close_journal, needs.db, journal)
+        walk = Walk(_parts(needs, queue, registry, limiter, journal))
+        await registry.poll_once()
+        for work in (registry.run(), limiter.run(), run_drain(needs.db, journal)):
+            stack.push_async_callback(_stop, _in_background(work))
+        yield Serving(walk, Probe(walk, needs.base), registry, queue)
+
+
+def _parts(
+    needs: Needs, queue: FairQueue, registry: Registry, limiter: Limiter, journal: Journal
+) -> Parts:
+    settings = needs.settings
+    patience = Patience(
+        queue_wait_s=settings.queue_wait_s,
+        first_byte_s=settings.first_byte_timeout_s,
+        idle_s=settings.idle_timeout_s,
+        max_attempts=settings.max_attempts,
+    )
+    return Parts(
+        keys=needs.keys,
+        catalog=needs.catalog,
+        limiter=limiter,
+        counter=Counter(PromptEncoder(settings.base_model), needs.base.max_model_len, needs.base.vocab_size),
+        dispatcher=Dispatcher(queue, registry, patience),
+        registry=registry,
+        journal=journal,
+        body=BodyLimits(settings.max_body_bytes, settings.body_timeout_s),
+    )
+
+
+def replica_urls(settings: Settings) -> list[str]:
+    return [url.strip() for url in settings.replicas.split(",") if url.strip()]
+
+
+def share(settings: Settings, num_healthy: int) -> int:
+    """This worker's part of the running limits of all healthy replicas; at least one, so that a lone request can
+    find out what is wrong."""
+    return max(1, settings.replica_running * num_healthy // settings.workers)
+
+
+def _in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    task = asyncio.create_task(work)
+    task.add_done_callback(_report)
+    return task
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """These tasks never end by themselves: a fault in one must be seen."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("background_task_died", task=repr(task), exc_info=error)
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def _close_journal(db: Database, journal: Journal) -> None:
+    """What can't be drained now, control drains later."""
+    await drained()
+    try:
+        await drain_own(db, journal)
+    finally:
+        await journal.close()

@@ -1,0 +1,169 @@
+"""What the gateway asks of a replica, whatever engine it is. `drivers/` holds one implementation an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+
+class EngineUsage(msgspec.Struct, frozen=True):
+    """Tokens of one attempt, by the engine's own count."""
+
+    prompt: int
+    completion: int
+    cached: int
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.completion
+
+
+class EngineTimings(msgspec.Struct, frozen=True):
+    """Milliseconds."""
+
+    queue_ms: float = 0.0
+    load_ms: float = 0.0
+    ttft_ms: float | None = None
+    total_ms: float = 0.0
+
+
+class Trailer(msgspec.Struct, frozen=True):
+    """How an attempt ended, in the engine's words: the last frame of a stream, or a header of a unary answer."""
+
+    usage: EngineUsage
+    timings: EngineTimings
+    outcome: str
+    tier: str = ""
+    reason: str = ""
+
+    @property
+    def finished(self) -> bool:
+        return self.outcome == "finished"
+
+
+class JournalLine(msgspec.Struct, frozen=True):
+    """One line of an engine's usage journal (docs/ARCHITECTURE.md, seams)."""
+
+    n: int
+    request: str
+    attempt: int
+    tenant: str
+    key: str
+    outcome: str
+    prompt: int
+    completion: int
+    cached: int
+    ended_at: str
+    purpose: str = "tenant"
+    artefact: str | None = None
+    owner: str | None = None
+    version: str = ""
+    queue_ms: float | None = None
+    load_ms: float | None = None
+    ttft_ms: float | None = None
+    total_ms: float | None = None
+    tier: str = ""
+
+
+class JournalPage(msgspec.Struct, frozen=True):
+    journal_id: str
+    lines: list[JournalLine]
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """What a replica says of itself: residency and load, for the router."""
+
+    device: frozenset[str] = frozenset()
+    host: frozenset[str] = frozenset()
+    waiting_tokens: int = 0
+    running: int = 0
+    waiting: int = 0
+    base_id: str | None = None
+
+
+class UpstreamFailed(Exception):
+    """The replica can't be reached, broke off, or was silent for too long. Nothing says what it computed.
+
+    `sent` False: no connection was made, so it can't have computed anything. `blames` False: the replica is well
+    (an adapter it can't load must not take it from others).
+    """
+
+    def __init__(self, message: str, *, sent: bool = True, blames: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+        self.blames = blames
+
+
+class Upstream(Protocol):
+    """An answer that has begun: status and headers are there, its body is still coming."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    async def read_some(self, timeout_s: float) -> bytes:
+        """The next bytes as they came, b"" at the proper end.
+
+        Raises `UpstreamFailed`, and `TimeoutError` when nothing came in time (reading may go on after that).
+        """
+        ...
+
+    async def close(self) -> None:
+        """Idempotent; drops the connection if the body is not over."""
+        ...
+
+
+class Driver(Protocol):
+    async def open(
+        self, path: str, body: bytes, headers: Mapping[str, str], first_byte_timeout_s: float
+    ) -> Upstream:
+        """Sends a request; raises `UpstreamFailed`."""
+        ...
+
+    async def abort(self, request_id: str, attempt: int) -> Trailer | None:
+        """Stops an attempt and waits for the engine's final count. None: the engine never saw it.
+
+        Raises `UpstreamFailed` when no answer is to be had.
+        """
+        ...
+
+    async def prefetch(self, artefact: str, owner: str) -> None:
+        """A hint that the adapter is about to be used; raises `UpstreamFailed`."""
+        ...
+
+    async def retire(self, artefact: str) -> None:
+        """The adapter is wanted no more: forget it once nothing runs on it; raises `UpstreamFailed`."""
+        ...
+
+    async def ready(self) -> bool:
+        """Whether it takes requests; raises `UpstreamFailed`."""
+        ...
+
+    async def view(self) -> ReplicaView:
+        """Raises `UpstreamFailed`."""
+        ...
+
+    async def journal(self, after: int, limit: int) -> JournalPage:
+        """Lines with `n` > after, in order; raises `UpstreamFailed`."""
+        ...
+
+
+def as_view(state: Mapping[str, Any]) -> ReplicaView:
+    """The router's picture out of an engine's `/internal/state`. Fields may lie in a `stats` object or flat."""
+    stats = state.get("stats") if isinstance(state.get("stats"), dict) else state
+    assert isinstance(stats, Mapping)
+    return ReplicaView(
+        device=frozenset(stats.get("device") or ()),
+        host=frozenset(stats.get("host") or ()),
+        waiting_tokens=int(stats.get("waiting_tokens") or 0),
+        running=int(stats.get("running") or 0),
+        waiting=int(stats.get("waiting") or 0),
+        base_id=state.get("base_id"),
+    )

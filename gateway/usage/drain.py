@@ -1,0 +1,116 @@
+"""Journals into the ledger: a worker drains its own segments, control those of workers that died.
+
+A segment is removed only after its rows are committed; rows that are there already are left as they are, so that
+a drain may be repeated at any point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from gateway.db import Database
+from gateway.errors import Unavailable
+from gateway.usage.event import UsageEvent, decode_lines
+from gateway.usage.journal import SUFFIX, Journal
+from gateway.usage.metrics import LEDGER_LAG, LEDGER_ROWS
+from gateway.usage.repository import insert_events
+
+log = structlog.get_logger(__name__)
+
+DRAIN_S = 1.0
+MAX_BATCH = 5_000
+DAMAGED = ".damaged"
+
+
+async def drain_own(db: Database, journal: Journal) -> int:
+    """Moves what this worker finished into the ledger; gives the number of rows added. Raises `Unavailable`."""
+    added = 0
+    for segment in journal.rotate():
+        added += await _drain_file(db, segment.path, "worker")
+        journal.forget(segment)
+    LEDGER_LAG.set(0)
+    return added
+
+
+async def run_drain(db: Database, journal: Journal) -> None:
+    """Drains every second until cancelled; a database that is away only makes the lag grow."""
+    failing_since: datetime | None = None
+    while True:
+        await asyncio.sleep(DRAIN_S)
+        try:
+            await drain_own(db, journal)
+            failing_since = None
+        except Unavailable as error:
+            failing_since = failing_since or datetime.now(UTC)
+            LEDGER_LAG.set((datetime.now(UTC) - failing_since).total_seconds() + DRAIN_S)
+            log.warning("ledger_drain_failed", reason=error.message)
+
+
+async def drain_dead(db: Database, folder: Path) -> int:
+    """Moves what dead workers left behind into the ledger; segments of live ones are locked and skipped."""
+    added = 0
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        with _locked(path) as free:
+            if free:
+                added += await _drain_file(db, path, "control")
+                path.unlink(missing_ok=True)
+    return added
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Whether nobody holds the segment; while the block runs, we do."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(fd)
+
+
+async def _drain_file(db: Database, path: Path, by: str) -> int:
+    try:
+        data = await asyncio.to_thread(path.read_bytes)
+    except FileNotFoundError:
+        return 0
+    events = _readable(path, data)
+    added = 0
+    for start in range(0, len(events), MAX_BATCH):
+        async with db.system_session() as session:
+            added += await insert_events(session, events[start : start + MAX_BATCH])
+    LEDGER_ROWS.labels(by).inc(added)
+    return added
+
+
+def _readable(path: Path, data: bytes) -> list[UsageEvent]:
+    """The events; a torn tail is normal after a kill (the request had not been answered: the reconciler adds it).
+
+    A damaged file is kept aside for a person; the reconciler restores its rows from the engines' journals.
+    """
+    try:
+        events, torn = decode_lines(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        kept = path.with_suffix(DAMAGED)
+        kept.write_bytes(data)
+        log.error("usage_journal_damaged", path=str(path), kept=str(kept), reason=str(error))
+        return []
+    if torn:
+        log.info("usage_journal_torn_tail", path=str(path), num_bytes=torn)
+    return events

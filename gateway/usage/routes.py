@@ -1,0 +1,37 @@
+"""HTTP of usage."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated
+from uuid import UUID
+
+from litestar import get
+from litestar.params import Parameter
+
+from gateway.principal import Principal
+from gateway.services import Services
+from gateway.usage.schemas import UsageReport
+from gateway.usage.service import report, require_usage
+
+First = Annotated[date | None, Parameter(description="First day, UTC; the last 31 days when absent.")]
+Last = Annotated[date | None, Parameter(description="Last day, UTC; today when absent.")]
+
+
+@get("/v1/usage", summary="Your billed usage by day and adapter")
+async def own_usage(
+    services: Services, principal: Principal, first: First = None, last: Last = None
+) -> UsageReport:
+    require_usage(principal)
+    return await report(services.db, principal.tenant, first, last)
+
+
+@get("/api/v1/tenants/{tenant:uuid}/usage", summary="A tenant's billed usage by day and adapter")
+async def tenant_usage(
+    services: Services, principal: Principal, tenant: UUID, first: First = None, last: Last = None
+) -> UsageReport:
+    assert principal.tenant == tenant  # the door made the principal from the path
+    return await report(services.db, principal.tenant, first, last)
+
+
+handlers = [own_usage, tenant_usage]

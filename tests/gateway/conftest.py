@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from deploy.local.services import DatabaseUrls
+from gateway.config import Settings
+from gateway.credentials import Peppers
 from gateway.db import Database
 from gateway.ids import uuid7
 from gateway.models import Tenant
@@ -46,3 +50,25 @@ def new_tenant(db: Database) -> Callable[[], Awaitable[TenantId]]:
 @pytest.fixture
 async def tenant(new_tenant: Callable[[], Awaitable[TenantId]]) -> TenantId:
     return await new_tenant()
+
+
+@pytest.fixture
+def settings(database: DatabaseUrls, redis_url: str, tmp_path: Path) -> Settings:
+    """A gateway over the session's services, with a home of its own."""
+    return Settings(
+        database_url=database.app,
+        database_system_url=database.system,
+        redis_url=redis_url,
+        store_url=f"file://{tmp_path / 'store'}",
+        home=tmp_path,
+        journal_dir=tmp_path / "journal",
+        pepper=SecretStr("pepper-" * 6),
+        engine_token=SecretStr("engine-token-of-tests"),
+        base_model=str(tmp_path / "model"),
+        base_name="base",
+    )
+
+
+@pytest.fixture
+def peppers(settings: Settings) -> Peppers:
+    return Peppers(settings.pepper)

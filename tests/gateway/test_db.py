@@ -1,0 +1,63 @@
+"""Sessions: what they commit, what they refuse, and what a database that is away looks like."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
+
+from gateway.db import Database, PoolLimits
+from gateway.errors import Unavailable
+from gateway.models import Tenant
+from gateway.principal import TenantId
+
+
+async def test_a_block_that_raises_leaves_nothing_behind(db: Database, tenant: TenantId) -> None:
+    class Oops(Exception):
+        pass
+
+    with pytest.raises(Oops):
+        async with db.system_session() as session:
+            await session.execute(text("UPDATE tenants SET salt = 'changed' WHERE id = :id"), {"id": tenant})
+            raise Oops
+    async with db.system_reader() as session:
+        row = (await session.scalars(select(Tenant).where(Tenant.id == tenant))).one()
+    assert row.salt != "changed"
+
+
+async def test_readers_can_not_write(db: Database, tenant: TenantId) -> None:
+    with pytest.raises(DBAPIError, match="read-only transaction"):
+        async with db.tenant_reader(tenant) as session:
+            await session.execute(text("UPDATE tenants SET epoch = epoch + 1"))
+
+
+async def test_a_database_that_is_away_is_a_503() -> None:
+    nowhere = "postgresql://motet_app:x@127.0.0.1:1/motet"
+    db = Database(nowhere, nowhere)
+    with pytest.raises(Unavailable) as caught:
+        async with db.system_reader():
+            pass
+    assert caught.value.status == 503
+    assert caught.value.headers["retry-after"] == "1"
+    await db.close()
+
+
+async def test_a_statement_over_its_limit_is_a_503(db: Database, database: object) -> None:
+    urls = database
+    quick = Database(urls.app, urls.system, PoolLimits(statement_ms=50))  # type: ignore[attr-defined]
+    with pytest.raises(Unavailable):
+        async with quick.system_reader() as session:
+            await session.execute(text("SELECT pg_sleep(5)"))
+    await quick.close()
+
+
+async def test_a_killed_connection_is_a_503_and_the_next_one_works(db: Database) -> None:
+    async with db.system_reader() as session:
+        await session.execute(text("SELECT 1"))
+        with pytest.raises(Unavailable):
+            async with db.system_reader() as other:
+                pid = (await session.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+                await other.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+    assert pid > 0
+    async with db.system_reader() as session:
+        assert (await session.execute(text("SELECT 1"))).scalar_one() == 1

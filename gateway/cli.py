@@ -1,0 +1,273 @@
+"""The gateway's sub-commands of `motet`: run its processes, and talk to its API.
+
+`tenants`, `keys`, `adapters` and `usage` have no rights of their own: they are clients of the API.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
+from gateway.command.access import Access, tenant_id
+from gateway.command.api import CommandFailed, segment
+from gateway.command.output import says_why, show, show_list
+from gateway.config import Settings
+
+app = typer.Typer()
+
+Url = Annotated[str | None, typer.Option(envvar="MOTET_URL", help="The gateway's URL.")]
+Token = Annotated[str | None, typer.Option(envvar="MOTET_ADMIN_TOKEN", help="An operator's token.")]
+Key = Annotated[str | None, typer.Option(envvar="MOTET_API_KEY", help="A tenant's API key.")]
+TenantName = Annotated[str, typer.Option("--tenant", help="The tenant's name.")]
+MaybeTenant = Annotated[str | None, typer.Option("--tenant", help="The tenant's name.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Default: no limit.")]
+
+
+def _connect(context: typer.Context, url: Url = None, admin_token: Token = None, api_key: Key = None) -> None:
+    context.obj = Access.gather(url, admin_token, api_key)
+
+
+tenants = typer.Typer(no_args_is_help=True, callback=_connect, help="Make and change tenants.")
+keys = typer.Typer(no_args_is_help=True, callback=_connect, help="Make and revoke API keys.")
+adapters = typer.Typer(no_args_is_help=True, callback=_connect, help="Upload, list and delete adapters.")
+app.add_typer(tenants, name="tenants")
+app.add_typer(keys, name="keys")
+app.add_typer(adapters, name="adapters")
+
+
+@app.command()
+@says_why
+def gateway(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65_535)] = 8080,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
+) -> None:
+    """Run the gateway: the public API. Settings come from MOTET_* variables."""
+    from gateway.serve import ServeError, serve  # noqa: PLC0415  the API's clients need none of it
+    from gateway.telemetry import configure_logging  # noqa: PLC0415
+
+    settings = _settings()
+    configure_logging()
+    try:
+        serve(settings, host, port, workers)
+    except ServeError as error:
+        raise CommandFailed(str(error)) from error
+
+
+@app.command()
+@says_why
+def control() -> None:
+    """Run the control process: ledger drain, reconciliation, partitions."""
+    from gateway.control import run_control  # noqa: PLC0415  the API's clients need none of it
+    from gateway.telemetry import configure_logging  # noqa: PLC0415
+
+    settings = _settings()
+    configure_logging()
+    run_control(settings)
+
+
+@app.command("usage")
+@says_why
+def show_usage(
+    tenant: MaybeTenant = None,
+    first: Annotated[str | None, typer.Option(help="First day, UTC: YYYY-MM-DD.")] = None,
+    last: Annotated[str | None, typer.Option(help="Last day, UTC.")] = None,
+    url: Url = None,
+    admin_token: Token = None,
+    api_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a tenant used, by day and adapter: billed requests and tokens."""
+    api, root = Access.gather(url, admin_token, api_key).of_tenant(tenant)
+    report = api.get(f"{root}/usage", first=first, last=last)
+    columns = ["day", "adapter", "requests", "prompt_tokens", "completion_tokens", "cached_tokens"]
+    if as_json:
+        show(report, as_json)
+    else:
+        show_list([*report["data"], {**report, "day": "total"}], columns, as_json)
+
+
+@tenants.command("create")
+@says_why
+def create_tenant(
+    context: typer.Context,
+    name: str,
+    requests_per_minute: Limit = None,
+    tokens_per_minute: Limit = None,
+    max_parallel: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a tenant."""
+    limits = _limits(requests_per_minute, tokens_per_minute, max_parallel)
+    show(_access(context).admin().post("/api/v1/tenants", {"name": name, **limits}), as_json)
+
+
+@tenants.command("list")
+@says_why
+def list_tenants(context: typer.Context, as_json: AsJson = False) -> None:
+    """All tenants."""
+    columns = ["name", "id", "status", "requests_per_minute", "tokens_per_minute", "max_parallel"]
+    show_list(_access(context).admin().pages("/api/v1/tenants"), columns, as_json)
+
+
+@tenants.command("show")
+@says_why
+def show_tenant(context: typer.Context, name: str, as_json: AsJson = False) -> None:
+    """One tenant."""
+    api = _access(context).admin()
+    show(api.get(f"/api/v1/tenants/{tenant_id(api, name)}"), as_json)
+
+
+@tenants.command("set")
+@says_why
+def set_tenant(
+    context: typer.Context,
+    name: str,
+    requests_per_minute: Limit = None,
+    tokens_per_minute: Limit = None,
+    max_parallel: Limit = None,
+    status: Annotated[str | None, typer.Option(help="active or suspended.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a tenant's limits, or suspend it."""
+    api = _access(context).admin()
+    changes = _limits(requests_per_minute, tokens_per_minute, max_parallel)
+    changes |= {} if status is None else {"status": status}
+    show(api.patch(f"/api/v1/tenants/{tenant_id(api, name)}", changes), as_json)
+
+
+@keys.command("create")
+@says_why
+def create_key(
+    context: typer.Context,
+    tenant: TenantName,
+    name: Annotated[str, typer.Option(help="What it is for.")],
+    scope: Annotated[list[str] | None, typer.Option(help="Repeat for several; default: inference.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only these models; repeat.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an API key. Its secret is shown now and never again."""
+    api = _access(context).admin()
+    wanted: dict[str, Any] = {"name": name, "scopes": scope or ["inference"]}
+    if model:
+        wanted["allowed_models"] = model
+    made = api.post(f"/api/v1/tenants/{tenant_id(api, tenant)}/keys", wanted)
+    show(made if as_json else {"secret": made["secret"], **made["key"]}, as_json)
+
+
+@keys.command("list")
+@says_why
+def list_keys(context: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
+    """A tenant's keys."""
+    api = _access(context).admin()
+    found = api.get(f"/api/v1/tenants/{tenant_id(api, tenant)}/keys")["data"]
+    show_list(
+        found, ["id", "name", "scopes", "created_at", "expires_at", "revoked_at", "last_used_at"], as_json
+    )
+
+
+@keys.command("revoke")
+@says_why
+def revoke_key(context: typer.Context, key_id: str, tenant: TenantName, as_json: AsJson = False) -> None:
+    """Revoke a key for good."""
+    api = _access(context).admin()
+    show(api.delete(f"/api/v1/tenants/{tenant_id(api, tenant)}/keys/{segment(key_id)}"), as_json)
+
+
+@adapters.command("upload")
+@says_why
+def upload_adapter(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help=f"Holds {CONFIG_PART} and {WEIGHTS_PART}.")],
+    name: Annotated[str | None, typer.Option(help="Default: the folder's name.")] = None,
+    tenant: MaybeTenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Upload an adapter; the bare name answers with it as soon as this returns."""
+    for part in (CONFIG_PART, WEIGHTS_PART):
+        if not (folder / part).is_file():
+            raise CommandFailed(f"{folder} holds no {part}.")
+    api, root = _access(context).of_tenant(tenant)
+    target = f"{root}/adapters/{segment(name or folder.resolve().name)}/versions"
+    total = sum((folder / part).stat().st_size for part in (CONFIG_PART, WEIGHTS_PART))
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        disable=as_json,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("uploading", total=total)
+
+        def advance(num_bytes: int) -> None:
+            progress.advance(task, num_bytes)
+            if progress.finished:
+                progress.update(task, description="proving")
+
+        show(api.upload(target, folder, advance), as_json)
+
+
+@adapters.command("list")
+@says_why
+def list_adapters(context: typer.Context, tenant: MaybeTenant = None, as_json: AsJson = False) -> None:
+    """A tenant's adapters."""
+    api, root = _access(context).of_tenant(tenant)
+    show_list(api.pages(f"{root}/adapters"), ["name", "aliases", "latest", "base", "created_at"], as_json)
+
+
+@adapters.command("show")
+@says_why
+def show_adapter(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="name, or name@version")],
+    tenant: MaybeTenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """An adapter's versions, or one of them."""
+    api, root = _access(context).of_tenant(tenant)
+    bare, _, version = name.partition("@")
+    place = f"{root}/adapters/{segment(bare)}/versions"
+    if version:
+        show(api.get(f"{place}/{segment(version)}"), as_json)
+    else:
+        show_list(api.pages(place), ["id", "state", "aliases", "ranks", "bytes", "created_at"], as_json)
+
+
+@adapters.command("delete")
+@says_why
+def delete_adapter(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="name for all versions, or name@version")],
+    tenant: MaybeTenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Retire an adapter, or one version of it."""
+    api, root = _access(context).of_tenant(tenant)
+    bare, _, version = name.partition("@")
+    place = f"{root}/adapters/{segment(bare)}"
+    show(api.delete(f"{place}/versions/{segment(version)}" if version else place), as_json)
+
+
+def _access(context: typer.Context) -> Access:
+    assert isinstance(context.obj, Access)
+    return context.obj
+
+
+def _settings() -> Settings:
+    try:
+        return Settings()  # type: ignore[call-arg]  # read from the environment
+    except ValidationError as error:
+        missing = ", ".join(f"MOTET_{str(each['loc'][0]).upper()}" for each in error.errors())
+        raise CommandFailed(f"These variables are missing or wrong: {missing}.") from error
+
+
+def _limits(requests: int | None, tokens: int | None, parallel: int | None) -> dict[str, Any]:
+    named = {"requests_per_minute": requests, "tokens_per_minute": tokens, "max_parallel": parallel}
+    return {name: value for name, value in named.items() if value is not None}

@@ -1,0 +1,147 @@
+"""The command line's way to the API: plain HTTP, one connection a call, errors as one sentence."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
+
+TIMEOUT_S = 60.0
+UPLOAD_TIMEOUT_S = 900.0  # for the proof at the end of a large upload
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+_CHUNK_BYTES = 256 * 1024
+
+
+class CommandFailed(Exception):
+    """Said to the user as it stands, on one line."""
+
+
+class Api:
+    """One gateway, with one credential."""
+
+    def __init__(self, url: str, credential: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CommandFailed(f"'{url}' is not an http:// or https:// URL.")
+        self._url = url
+        self._host = parts.netloc.rpartition("@")[2]
+        self._secure = parts.scheme == "https"
+        self._prefix = parts.path.rstrip("/")
+        self._headers = {"authorization": f"Bearer {credential}", "accept": "application/json"}
+
+    def get(self, path: str, **query: object) -> Any:
+        return self._call("GET", path, query=query)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self._call("POST", path, body=body)
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self._call("PATCH", path, body=body)
+
+    def delete(self, path: str) -> Any:
+        return self._call("DELETE", path)
+
+    def pages(self, path: str, limit: int = 100) -> Iterator[dict[str, Any]]:
+        """Every entry of a list that pages by `after`: `next` names the next page, or its last id does."""
+        after: object = None
+        while True:
+            page = self.get(path, limit=limit, after=after)
+            yield from page["data"]
+            if not page.get("has_more"):
+                return
+            after = page.get("next") or page["data"][-1]["id"]
+
+    def upload(self, path: str, folder: Path, advance: Callable[[int], None]) -> Any:
+        """Sends an adapter's two files as they lie on disk; `advance` hears the bytes of each chunk."""
+        boundary = secrets.token_hex(16)
+        parts = [(name, folder / name, _part_head(boundary, name)) for name in (CONFIG_PART, WEIGHTS_PART)]
+        tail = f"--{boundary}--\r\n".encode()
+        length = sum(len(head) + file.stat().st_size + 2 for _, file, head in parts) + len(tail)
+        headers = {
+            "content-type": f"multipart/form-data; boundary={boundary}",
+            "content-length": str(length),
+        }
+
+        def body() -> Iterator[bytes]:
+            for _, file, head in parts:
+                yield head
+                with file.open("rb") as opened:
+                    while chunk := opened.read(_CHUNK_BYTES):
+                        yield chunk
+                        advance(len(chunk))
+                yield b"\r\n"
+            yield tail
+
+        return self._send("POST", path, body(), headers, UPLOAD_TIMEOUT_S)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        headers = {} if body is None else {"content-type": "application/json"}
+        return self._send(
+            method, target, None if body is None else json.dumps(body).encode(), headers, TIMEOUT_S
+        )
+
+    def _send(self, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float) -> Any:
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = kind(self._host, timeout=timeout_s)
+        try:
+            with suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # refused before its end: the answer says why
+                connection.request(method, self._prefix + target, body, {**self._headers, **headers})
+            response = connection.getresponse()
+            raw = response.read(MAX_ANSWER_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise CommandFailed(f"{self._url} can't be reached: {reason}. Is the gateway running?") from error
+        finally:
+            connection.close()
+        return _answer(response, raw)
+
+
+def segment(text: str) -> str:
+    """A path segment, whatever it holds."""
+    return quote(text, safe="")
+
+
+def _part_head(boundary: str, name: str) -> bytes:
+    disposition = f'form-data; name="{name}"; filename="{name}"'
+    kind = "application/octet-stream"
+    return f"--{boundary}\r\nContent-Disposition: {disposition}\r\nContent-Type: {kind}\r\n\r\n".encode()
+
+
+def _answer(response: http.client.HTTPResponse, raw: bytes) -> Any:
+    try:
+        answer = json.loads(raw) if raw else None
+    except ValueError:
+        answer = None
+    if response.status < 300 and answer is not None:
+        return answer
+    raise CommandFailed(_sentence(response, answer))
+
+
+def _sentence(response: http.client.HTTPResponse, answer: Any) -> str:
+    """OpenAI's error body, or problem details, or neither."""
+    body: dict[str, Any] = answer if isinstance(answer, dict) else {}
+    inner = body.get("error")
+    error: dict[str, Any] = inner if isinstance(inner, dict) else body
+    message = error.get("message") or error.get("detail") or f"the gateway answered {response.status}"
+    facts = [str(response.status), *([str(error["code"])] if error.get("code") else [])]
+    request = response.headers.get("x-request-id")
+    if request and response.status >= 500:
+        facts.append(f"request {request}")
+    return f"{message} ({', '.join(facts)})"

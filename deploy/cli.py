@@ -16,17 +16,18 @@ import typer
 
 @dataclass(frozen=True)
 class SubCommand:
-    """`module.app` is a Typer that holds a command or group called `name`."""
+    """`module.app` is a Typer that is this command, or (`shared`) that holds it among others."""
 
     name: str
     module: str
     summary: str
+    shared: bool = True
 
 
 SUB_COMMANDS = (
     SubCommand("up", "deploy.local.cli", "Start the whole platform on this machine."),
     SubCommand("gateway", "gateway.cli", "Run the gateway: the public API."),
-    SubCommand("engine", "engine.cli", "Run one replica: the base model and its adapters."),
+    SubCommand("engine", "engine.cli", "Run one replica: the base model and its adapters.", shared=False),
     SubCommand(
         "control", "gateway.cli", "Run the control process: ledger drain, reconciliation, partitions."
     ),
@@ -34,6 +35,7 @@ SUB_COMMANDS = (
     SubCommand("tenants", "gateway.cli", "Make and change tenants."),
     SubCommand("keys", "gateway.cli", "Make and revoke API keys."),
     SubCommand("adapters", "gateway.cli", "Upload, list and delete adapters."),
+    SubCommand("usage", "gateway.cli", "What a tenant used."),
 )
 
 
@@ -48,11 +50,12 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_root)
     wanted = next((word for word in arguments if not word.startswith("-")), None)
-    loaded = next((sub.module for sub in SUB_COMMANDS if sub.name == wanted), None)
+    loaded = next((sub for sub in SUB_COMMANDS if sub.name == wanted), None)
     if loaded is not None:
-        app.add_typer(importlib.import_module(loaded).app)
+        part: typer.Typer = importlib.import_module(loaded.module).app
+        app.add_typer(part, name=None if loaded.shared else loaded.name)
     for sub in SUB_COMMANDS:
-        if sub.module != loaded:
+        if loaded is None or sub.module != loaded.module:
             app.command(sub.name, help=sub.summary)(_not_loaded)
     return app
 

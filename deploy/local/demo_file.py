@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
-
-import psutil
 
 from deploy.local.admin_login import AdminLogin
 from deploy.local.demo_tenants import DemoTenant
@@ -60,16 +59,22 @@ class DemoFile:
         }
 
     def _gateway(self) -> dict[str, Any]:
+        """The gateway itself keeps the list of its workers in a file."""
         pid = _pid(self.supervisor, "gateway")
-        return {"pid": pid, "worker_pids": _worker_pids(pid)}
+        said = _read_json(self.plan.home.gateway_run)
+        return {"pid": pid, "worker_pids": said.get("worker_pids", []) if pid == said.get("pid") else []}
 
 
 def read_demo_file(home: Home) -> dict[str, Any]:
     """What an earlier start wrote; empty if there was none or it was lost."""
-    if not home.demo.exists():
+    return _read_json(home.demo)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.exists():
         return {}
     try:
-        content = json.loads(home.demo.read_text())
+        content = json.loads(path.read_text())
     except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
@@ -78,21 +83,3 @@ def read_demo_file(home: Home) -> dict[str, Any]:
 def _pid(supervisor: Supervisor, name: str) -> int | None:
     """None while it is being restarted."""
     return next((child.pid for child in supervisor.children(name)), None)
-
-
-def _worker_pids(pid: int | None) -> list[int]:
-    """The gateway's worker processes; of one that runs alone, itself."""
-    if pid is None:
-        return []
-    try:
-        workers = sorted(child.pid for child in psutil.Process(pid).children() if _is_worker(child))
-    except psutil.NoSuchProcess:
-        return []
-    return workers or [pid]
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    try:
-        return not any("resource_tracker" in word for word in process.cmdline())
-    except psutil.NoSuchProcess:
-        return False

@@ -38,6 +38,11 @@ class Home:
     def database(self) -> Path:
         return self.root / "postgres"
 
+    @property
+    def gateway_run(self) -> Path:
+        """Written by the running gateway: its process ids."""
+        return self.root / "run" / "gateway.json"
+
     def log(self, name: str) -> Path:
         return self.root / "log" / f"{name}.log"
 

@@ -11,7 +11,7 @@ from deploy.local.children import ChildSpec
 from deploy.local.layout import Home
 from deploy.local.roles import DatabaseUrls
 
-ENGINE_DRAIN_S = 2  # of the time in which everything has to end
+DRAIN_S = 2  # for running requests, of the time in which everything has to end
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Plan:
             "MOTET_ENGINE_PORT": str(self.engine_ports[replica]),
             "MOTET_ENGINE_DTYPE": self.dtype,
             "MOTET_ENGINE_SLOTS": str(self.slots),
-            "MOTET_ENGINE_DRAIN_S": str(ENGINE_DRAIN_S),
+            "MOTET_ENGINE_DRAIN_S": str(DRAIN_S),
             "MOTET_JOURNAL_DIR": str(self.home.journal(name)),
             "MOTET_CACHE_DIR": str(self.home.adapter_cache(replica)),
         }
@@ -88,6 +88,7 @@ class Plan:
             "MOTET_REPLICAS": ",".join(self.engine_urls),
             "MOTET_PUBLIC_URL": self.public_url,
             "MOTET_WORKERS": str(self.workers),
+            "MOTET_DRAIN_S": str(DRAIN_S),
         }
 
     def _motet(self, name: str, arguments: list[str], env: dict[str, str]) -> ChildSpec:

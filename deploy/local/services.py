@@ -91,6 +91,8 @@ class EmbeddedPostgres:
         return self._launch(self.port)
 
     def _launch(self, port: int) -> Child:
+        if self._child is not None:
+            self._child.kill()  # dead already, or never ready; now it is reaped too
         self.port = port
         settings = {
             "listen_addresses": "127.0.0.1",
@@ -163,6 +165,8 @@ class EmbeddedRedis:
         return self._launch(self.port)
 
     def _launch(self, port: int) -> Child:
+        if self._child is not None:
+            self._child.kill()  # dead already, or never ready; now it is reaped too
         self.port = port
         config = self._home / "redis" / "redis.conf"  # a file, because arguments are visible to every user
         config.touch(mode=0o600)

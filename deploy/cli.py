@@ -35,6 +35,7 @@ SUB_COMMANDS = (
     SubCommand("tenants", "gateway.cli", "Make and change tenants."),
     SubCommand("keys", "gateway.cli", "Make and revoke API keys."),
     SubCommand("adapters", "gateway.cli", "Upload, list and delete adapters."),
+    SubCommand("usage", "gateway.cli", "What a tenant used, by day and adapter."),
     SubCommand("usage", "gateway.cli", "What a tenant used."),
 )
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
+
+import msgspec
 
 from adapters.base import BaseSpec
 from adapters.store import open_store
+from gateway.catalog import repository
 from gateway.catalog.intake import Bench, Intake
 from gateway.catalog.lifecycle import Hints, Lifecycle, Shelf
 from gateway.catalog.parts import UploadLimits
-from gateway.catalog.service import Catalog
 from gateway.catalog.spool import Spool
 from gateway.config import Settings
 from gateway.db import Database
@@ -20,10 +21,9 @@ from gateway.tenants.epochs import Epochs
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogParts:
-    """One of each a worker."""
+class Desk:
+    """Where adapters come in and go out. One a worker."""
 
-    catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
 
@@ -31,13 +31,16 @@ class CatalogParts:
 @asynccontextmanager
 async def open_catalog(
     settings: Settings, database: Database, epochs: Epochs, base: BaseSpec, hints: Hints
-) -> AsyncIterator[CatalogParts]:
-    """Raises ValueError for a store URL of an unknown form."""
+) -> AsyncIterator[Desk]:
+    """Makes the base known to the database and clears the spool. Raises `Conflict` when its name belongs to
+    another base already, and ValueError for a store URL of an unknown form."""
+    async with database.system_session() as session:
+        await repository.register_base(session, base.base_id, base.name, msgspec.to_builtins(base))
     shelf = Shelf(database, open_store(settings.store_url), hints)
     intake = Intake(database, epochs, shelf, base, _bench(settings))
     await intake.start()
     try:
-        yield CatalogParts(Catalog(database, base), intake, Lifecycle(database, epochs, shelf, base.base_id))
+        yield Desk(intake, Lifecycle(database, epochs, shelf, base.base_id))
     finally:
         intake.close()
 
@@ -46,4 +49,4 @@ def _bench(settings: Settings) -> Bench:
     limits = UploadLimits(
         settings.max_upload_bytes, idle_s=settings.body_timeout_s, total_s=settings.upload_timeout_s
     )
-    return Bench(Spool(Path(settings.home) / "uploads"), limits)
+    return Bench(Spool(settings.home / "uploads"), limits)

@@ -12,8 +12,9 @@ from sqlalchemy import Row, Select, delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.catalog.names import LIVE, ModelName
-from gateway.db import TenantRead, TenantWrite
-from gateway.models import Adapter, AdapterVersion, Alias, VersionState
+from gateway.db import SystemWrite, TenantRead, TenantWrite
+from gateway.errors import Conflict
+from gateway.models import Adapter, AdapterVersion, Alias, BaseModel, VersionState
 from gateway.principal import TenantId
 
 
@@ -42,6 +43,19 @@ class AdapterRow:
     adapter: Adapter
     aliases: dict[str, int]
     latest: int
+
+
+async def register_base(session: SystemWrite, base_id: str, name: str, spec: dict[str, Any]) -> None:
+    """Makes the base's row on its first start. Raises `Conflict` when another base has its name."""
+    row = {"base_id": base_id, "name": name, "spec": spec}
+    await session.execute(insert(BaseModel).values(row).on_conflict_do_nothing())
+    if await session.get(BaseModel, base_id) is None:
+        raise Conflict(f"Another base model is registered as '{name}'; serve this one under a new name.")
+
+
+async def base_created_at(session: TenantRead, base_id: str) -> datetime:
+    """When the base was first served."""
+    return (await session.scalars(select(BaseModel.created_at).where(BaseModel.base_id == base_id))).one()
 
 
 async def find_served(session: TenantRead, line: Line, model: ModelName) -> Row[int, str, datetime] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from adapters.base import BaseSpec
 from gateway.catalog import repository
@@ -19,8 +19,7 @@ from gateway.principal import Principal
 __all__ = ["Catalog", "Model", "Resolved", "ResolvedAdapter"]
 
 MAX_MODELS_LISTED = 10_000
-_CACHE_ENTRIES = 10_000
-_BASE_CREATED = datetime(2024, 1, 1, tzinfo=UTC)
+CACHE_ENTRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,11 @@ class Model:
 
 
 class Catalog:
-    """Built once a worker (`app.state.catalog`); holds the only cache of resolved names."""
+    """Built once a worker (`services.catalog`); holds the only cache of resolved names."""
 
-    def __init__(self, database: Database, base: BaseSpec, cache_entries: int = _CACHE_ENTRIES) -> None:
+    def __init__(self, database: Database, base: BaseSpec) -> None:
         self._database = database
-        self._cache: ResolveCache[Resolved] = ResolveCache(cache_entries)
+        self._cache: ResolveCache[Resolved] = ResolveCache(CACHE_ENTRIES)
         self.base = base
         self.base_id = base.base_id
 
@@ -67,17 +66,19 @@ class Catalog:
         require_scope(principal, Action.SEE)
         line = Line(principal.tenant, self.base_id)
         async with self._database.tenant_reader(principal.tenant) as session:
+            created_at = await repository.base_created_at(session, self.base_id)
             rows = await repository.list_served(session, line, MAX_MODELS_LISTED)
         own = [self._model(principal, name, created) for name, _, created in rows]
-        return [m for m in [self._base_model(), *own] if may(principal, Action.SEE, m.id)]
+        return [m for m in [self._base_model(created_at), *own] if may(principal, Action.SEE, m.id)]
 
     async def get_model(self, principal: Principal, model: str) -> Model:
         """One of them, or a version by `name@3`; raises `ModelNotFound`."""
         require_scope(principal, Action.SEE)
         if model == self.base.name and may(principal, Action.SEE, model):
-            return self._base_model()
+            async with self._database.tenant_reader(principal.tenant) as session:
+                return self._base_model(await repository.base_created_at(session, self.base_id))
         name = self._own_name(principal, model)
-        if model == self.base.name or name is None or not may(principal, Action.SEE, name.name):
+        if name is None or not may(principal, Action.SEE, name.name):
             raise ModelNotFound(model)
         line = Line(principal.tenant, self.base_id)
         async with self._database.tenant_reader(principal.tenant) as session:
@@ -106,8 +107,8 @@ class Catalog:
         adapter = ResolvedAdapter(name.name, row.number, row.artefact, principal.tenant)
         return Resolved(model, self.base_id, adapter)
 
-    def _base_model(self) -> Model:
-        return Model(self.base.name, _BASE_CREATED, owned_by="motet", parent=None)
+    def _base_model(self, created: datetime) -> Model:
+        return Model(self.base.name, created, owned_by="motet", parent=None)
 
     def _model(self, principal: Principal, name: str, created: datetime) -> Model:
         return Model(name, created, owned_by=principal.tenant_name, parent=self.base.name)

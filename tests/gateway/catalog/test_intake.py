@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from adapters.base import BaseSpec
 from adapters.store import ObjectStore, artefact_path, open_store
 from gateway.audit.service import Actor
+from gateway.catalog import repository
 from gateway.catalog.intake import Bench, Intake, Stored, Upload
 from gateway.catalog.lifecycle import Lifecycle, Shelf
 from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART, UploadLimits
@@ -21,7 +22,6 @@ from gateway.catalog.service import Catalog
 from gateway.catalog.spool import Spool
 from gateway.db import Database
 from gateway.errors import ApiError, BadRequest, ModelNotFound, NotFound, RateLimited, Unprocessable
-from gateway.models import BaseModel
 from gateway.principal import Limits, Principal, Scope, TenantId
 from gateway.tenants.epochs import Epochs
 from tests.random_adapters import Recipe, write_adapter
@@ -76,8 +76,7 @@ def base(demo_model_dir: Path) -> BaseSpec:
 @pytest.fixture
 async def room(db: Database, redis: Redis, base: BaseSpec, tmp_path: Path) -> AsyncIterator[Room]:
     async with db.system_session() as session:
-        if await session.get(BaseModel, base.base_id) is None:
-            session.add(BaseModel(base_id=base.base_id, name=base.name, spec={}))
+        await repository.register_base(session, base.base_id, base.name, {})
     store, hints, spool = open_store(f"file://{tmp_path}/store"), RecordedHints(), Spool(tmp_path / "uploads")
     shelf, epochs = Shelf(db, store, hints), Epochs(redis)
     bench = Bench(spool, UploadLimits(64 << 20, idle_s=5, total_s=30))

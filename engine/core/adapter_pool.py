@@ -38,6 +38,8 @@ class _Entry:
     installed: float = 0.0  # when it got its slot
     served: bool = False  # pinned since it was loaded
     used: int = 0  # the pool's clock of uses, for LRU order
+    hinted: bool = False  # a hint waits for it
+    leaving: bool = False  # nothing more is admitted on it, so that its host memory becomes free
     retiring: bool = False
 
 
@@ -67,7 +69,8 @@ class AdapterPool:
         self._slots = [_Slot() for _ in range(config.num_slots)]
         self._pending: OrderedDict[str, None] = OrderedDict()  # wanted, not yet given to a loader
         self._failures: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        self._wanted_since: dict[str, float] = {}  # waits for a slot, or for host memory
+        self._slot_wanted: dict[str, float] = {}  # in host memory, waits for a slot since
+        self._load_wanted: dict[str, float] = {}  # waits for room in host memory since
         self._host_bytes = 0
         self._uses = 0
         self.slot_epoch = 0
@@ -94,9 +97,9 @@ class AdapterPool:
         assert entry.users > 0
         entry.users -= 1
         if entry.users == 0:
-            self._wanted_since.pop(artefact, None)
-            self._cancel_reservations(artefact)
-            if entry.loaded is None and not entry.loading:
+            self._load_wanted.pop(artefact, None)
+            self._stop_waiting_for_slot(artefact)
+            if entry.loaded is None and not entry.loading and not entry.hinted:
                 self._pending.pop(artefact, None)
                 self._drop_if_gone(entry)
         self._retire_if_idle(entry)
@@ -113,9 +116,11 @@ class AdapterPool:
         entry = self._entries[ref.artefact]
         if entry.loaded is None:
             return False
+        if entry.leaving:
+            return False
         if self._slot_for(entry) is not None:
             return True
-        self._wanted_since.setdefault(ref.artefact, now)
+        self._slot_wanted.setdefault(ref.artefact, now)
         return False
 
     def pin(self, ref: AdapterRef, now: float) -> int:
@@ -125,8 +130,7 @@ class AdapterPool:
         assert slot is not None, "the caller asks can_pin first"
         if entry.slot is None:
             self._install(entry, slot, now)
-        self._wanted_since.pop(ref.artefact, None)
-        self._cancel_reservations(ref.artefact)
+        self._stop_waiting_for_slot(ref.artefact)
         entry.pins += 1
         entry.served = True
         self._touch(entry)
@@ -140,17 +144,29 @@ class AdapterPool:
     # Hints
 
     def prefetch(self, ref: AdapterRef, now: float) -> None:
-        """Loads it if it is absent and not too many hints are waiting already."""
-        if ref.artefact in self._entries or self.failure(ref.artefact, now) is not None:
+        """Loads it if it is absent. Each hint is answered by an `AdapterEvent`, now or when the load has
+        ended."""
+        if reason := self.failure(ref.artefact, now):
+            self._events.append(AdapterEvent(artefact=ref.artefact, tier=None, error=reason))
             return
-        if len(self._pending) < MAX_PREFETCHES:
-            self._want_load(self._entries.setdefault(ref.artefact, _Entry(ref)))
+        entry = self._entries.get(ref.artefact)
+        if entry is None and len(self._pending) >= MAX_PREFETCHES:
+            error = f"{MAX_PREFETCHES} adapters wait to be loaded already."
+            self._events.append(AdapterEvent(artefact=ref.artefact, tier=None, error=error))
+            return
+        entry = self._entries.setdefault(ref.artefact, _Entry(ref))
+        if entry.loaded is not None:
+            self._tell(entry, Tier.HOST if entry.slot is None else Tier.DEVICE)
+        else:
+            entry.hinted = True
+            self._want_load(entry)
 
     def retire(self, ref: AdapterRef) -> None:
         """Forgets it, here and on disk, as soon as no request wants it."""
         entry = self._entries.setdefault(ref.artefact, _Entry(ref))
         entry.retiring = True
         if entry.users == 0:
+            entry.hinted = False
             self._pending.pop(ref.artefact, None)
         self._retire_if_idle(entry)
 
@@ -164,16 +180,12 @@ class AdapterPool:
         return done
 
     def balance(self, now: float, remaining: Callable[[str], int]) -> None:
-        """Reserves slots for adapters that have waited too long. `remaining` tells how many tokens the
-        running sequences of an adapter may still take, at most."""
-        late = sorted(
-            (since, artefact)
-            for artefact, since in self._wanted_since.items()
-            if now - since > self._config.drain_after_s
-        )
-        for _, artefact in late:
+        """Drains slots for adapters that have waited too long. `remaining` tells how many tokens the running
+        sequences of an adapter may still take, at most."""
+        for artefact in self._late(self._slot_wanted, now):
             if all(slot.reserved_for != artefact for slot in self._slots):
                 self._reserve(artefact, now, remaining)
+        self._make_leave(len(self._late(self._load_wanted, now)), now, remaining)
 
     def take_events(self) -> list[AdapterEvent]:
         events, self._events = self._events, []
@@ -223,13 +235,12 @@ class AdapterPool:
         while self._pending and num_loading < self._config.loader_threads:
             entry = self._next_load(owners)
             artefact = entry.ref.artefact
-            if not self._make_room(now, artefact):
+            if not self._make_room(now):
                 if entry.users:
-                    self._wanted_since.setdefault(artefact, now)
+                    self._load_wanted.setdefault(artefact, now)
                 return
             del self._pending[artefact]
-            self._wanted_since.pop(artefact, None)
-            self._cancel_reservations(artefact)
+            self._load_wanted.pop(artefact, None)
             entry.loading = True
             self._loaders.start(entry.ref)
             owners[entry.ref.owner] += 1
@@ -243,7 +254,7 @@ class AdapterPool:
 
     def _finish_load(self, done: LoadDone, now: float) -> LoadDone:
         entry = self._entries[done.adapter.artefact]
-        entry.loading = False
+        entry.loading = entry.hinted = False
         if done.loaded is not None and done.loaded.num_bytes > self._config.host_budget_bytes:
             done = LoadDone(done.adapter, None, "The adapter is larger than the host memory for adapters.")
         if done.loaded is None:
@@ -271,16 +282,15 @@ class AdapterPool:
 
     # Host memory
 
-    def _make_room(self, now: float, artefact: str) -> bool:
+    def _make_room(self, now: float) -> bool:
         """Whether one more load may start: host memory isn't full, or what is idle in it could go."""
-        if self._host_bytes < self._config.host_budget_bytes:
-            return True
-        late = now - self._wanted_since.get(artefact, now) > self._config.drain_after_s
-        victim = self._idle_in_host(keep=None, also_wanted=late)
-        if victim is None:
-            return False
-        self._evict_from_host(victim)
-        return self._host_bytes < self._config.host_budget_bytes or self._make_room(now, artefact)
+        also_wanted = bool(self._late(self._load_wanted, now))
+        while self._host_bytes >= self._config.host_budget_bytes:
+            victim = self._idle_in_host(keep=None, also_wanted=also_wanted)
+            if victim is None:
+                return False
+            self._evict_from_host(victim)
+        return True
 
     def _shrink_host(self, keep: _Entry) -> None:
         while self._host_bytes > self._config.host_budget_bytes:
@@ -300,7 +310,7 @@ class AdapterPool:
             and entry.pins == 0
             and (entry.users == 0 or (also_wanted and entry.served))
         ]
-        return min(idle, key=lambda entry: (entry.users > 0, entry.used), default=None)
+        return min(idle, key=lambda entry: (entry.users > 0, not entry.leaving, entry.used), default=None)
 
     def _evict_from_host(self, entry: _Entry) -> None:
         if entry.slot is not None:
@@ -308,6 +318,8 @@ class AdapterPool:
         assert entry.loaded is not None
         self._host_bytes -= entry.loaded.num_bytes
         entry.loaded = None
+        entry.leaving = False
+        self._stop_waiting_for_slot(entry.ref.artefact)
         self.counters.evictions[Tier.HOST.value] += 1
         self._tell(entry, None)
         if entry.users:
@@ -354,20 +366,41 @@ class AdapterPool:
         self.slot_epoch += 1
         self.counters.evictions[Tier.DEVICE.value] += 1
 
-    def _reserve(self, artefact: str, now: float, remaining: Callable[[str], int]) -> None:
-        """Drains the slot that will be idle first, of those that their adapters had for long enough."""
-        choices = [
-            (remaining(slot.occupant.ref.artefact), slot.occupant.used, number)
-            for number, slot in enumerate(self._slots)
-            if slot.reserved_for is None
-            and slot.occupant is not None
-            and slot.occupant.ref.artefact != artefact
-            and now - slot.occupant.installed > self._config.drain_after_s
-        ]
-        if choices:
-            self._slots[min(choices)[-1]].reserved_for = artefact
+    # Draining
 
-    def _cancel_reservations(self, artefact: str) -> None:
+    def _late(self, wanted: dict[str, float], now: float) -> list[str]:
+        """Who has waited for too long, longest first."""
+        late = [(since, name) for name, since in wanted.items() if now - since > self._config.drain_after_s]
+        return [name for _, name in sorted(late)]
+
+    def _reserve(self, artefact: str, now: float, remaining: Callable[[str], int]) -> None:
+        free = [n for n, slot in enumerate(self._slots) if slot.reserved_for is None]
+        if number := self._first_idle(free, now, remaining):
+            self._slots[number[0]].reserved_for = artefact
+
+    def _make_leave(self, count: int, now: float, remaining: Callable[[str], int]) -> None:
+        """Has `count` adapters in slots leave host memory, as soon as nothing runs on them."""
+        leaving = [entry for entry in self._entries.values() if entry.leaving]
+        for entry in leaving[count:]:
+            entry.leaving = False
+        staying = [n for n, slot in enumerate(self._slots) if slot.occupant and not slot.occupant.leaving]
+        for number in self._first_idle(staying, now, remaining)[: max(0, count - len(leaving))]:
+            occupant = self._slots[number].occupant
+            assert occupant is not None
+            occupant.leaving = True
+
+    def _first_idle(self, numbers: list[int], now: float, remaining: Callable[[str], int]) -> list[int]:
+        """Of these slots the ones that their adapters had for long enough, soonest idle first."""
+        occupied = [(number, self._slots[number].occupant) for number in numbers]
+        choices = [
+            (remaining(occupant.ref.artefact), occupant.used, number)
+            for number, occupant in occupied
+            if occupant is not None and now - occupant.installed > self._config.drain_after_s
+        ]
+        return [number for _, _, number in sorted(choices)]
+
+    def _stop_waiting_for_slot(self, artefact: str) -> None:
+        self._slot_wanted.pop(artefact, None)
         for slot in self._slots:
             if slot.reserved_for == artefact:
                 slot.reserved_for = None

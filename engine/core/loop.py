@@ -84,6 +84,7 @@ class Loop:
         self._steps = 0
         self._prompt_tokens = 0
         self._generation_tokens = 0
+        self._uncounted_tokens = 0
         self._stats_sequence = 0
         self._stats_at = float("-inf")
         self._checked = True  # integrity, since the last request ended
@@ -350,8 +351,12 @@ class Loop:
             self._close_if_done(request)
 
     def _count_generated(self, count: int) -> None:
-        # Tokens after a stop string don't count, and a counter never falls: what was counted is owed first.
-        self._generation_tokens += count
+        """Tokens after a stop string don't count, but a counter never falls: those counted already are made
+        up for by the next ones."""
+        self._uncounted_tokens += count
+        if self._uncounted_tokens > 0:
+            self._generation_tokens += self._uncounted_tokens
+            self._uncounted_tokens = 0
 
     # The end of a request
 

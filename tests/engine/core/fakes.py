@@ -69,13 +69,15 @@ class FakeRunner:
     rows: list[tuple[int, int, int]] = field(default_factory=list)  # (sequence, start, tokens)
     fail_on: set[int] = field(default_factory=set)  # prompts that start with such a token fail
     crash: bool = False
+    record: bool = True
     most_tokens: int = 0
     most_adapters: int = 0
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
         if self.crash:
             raise RuntimeError("the device is lost")
-        self.plans.append(repr(plan))
+        if self.record:
+            self.plans.append(repr(plan))
         self.most_tokens = max(self.most_tokens, plan.num_tokens)
         self.most_adapters = max(self.most_adapters, len({row.slot for row in plan.rows} - {BASE_SLOT}))
         return [result for row in plan.rows if (result := self._run(row)) is not None]

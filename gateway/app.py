@@ -17,11 +17,14 @@ from gateway.admin_auth import routes as admin_auth
 from gateway.api_keys import routes as api_keys
 from gateway.audit import routes as audit
 from gateway.audit.service import Actor
+from gateway.catalog import routes as catalog
 from gateway.config import Settings
 from gateway.envelope import Envelope, request_id_of
+from gateway.inference import routes as inference
 from gateway.principal import Admin, Principal
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
+from gateway.usage import routes as usage
 
 MAX_JSON_BYTES = 1024 * 1024  # of requests that Litestar reads; inference and uploads read their own
 
@@ -37,6 +40,10 @@ ROUTES: list[ControllerRouterHandler] = [
     # public
     *health.handlers,
     openapi_document,
+    # tenants; what is about a tenant's own things, also for operators under /api/v1/tenants/{tenant}
+    *inference.handlers,
+    *catalog.handlers,
+    *usage.handlers,
     # operators
     *admin_auth.handlers,
     *tenants.handlers,

@@ -150,6 +150,7 @@ class Parent:
 def serve(settings: Settings, host: str, port: int, workers: int) -> None:
     """Serve until SIGTERM or SIGINT. Raises `ServeError` when the port is taken or workers don't stay alive."""
     assert workers > 0
+    settings = settings.model_copy(update={"workers": workers})
     run_file(settings).parent.mkdir(parents=True, exist_ok=True)
     metrics = settings.home.absolute() / "run" / "metrics"
     shutil.rmtree(metrics, ignore_errors=True)  # counters of processes that are gone

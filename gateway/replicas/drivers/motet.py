@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
@@ -15,6 +16,9 @@ CONTROL_TIMEOUT_S = 5.0
 MAX_CONTROL_BYTES = 16 * 1024 * 1024
 READ_BUFFER_BYTES = 64 * 1024
 """What is read ahead of a slow client before the engine's socket is left to fill."""
+
+LARGE_BODY_BYTES = 512 * 1024
+"""From here a body is sent in pieces, so that a slow replica doesn't hold up the event loop."""
 
 T = TypeVar("T")
 
@@ -74,7 +78,7 @@ class MotetDriver:
             async with asyncio.timeout(first_byte_timeout_s):
                 response = await self._session.post(
                     self._url + path,
-                    data=body,
+                    data=body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body),
                     headers={**headers, **self._headers, "content-type": "application/json"},
                     allow_redirects=False,
                 )

@@ -1,2 +1,2 @@
-"""How the next token is constrained and proposed beyond plain sampling (grammars, drafts). Empty so far: sampling
-itself is `engine/model/sampler.py`, and masks come to it as `SamplePlan.banned`."""
+"""How the next token is constrained and proposed beyond plain sampling: grammars, drafts. Empty so
+far: sampling is `engine/model/sampler.py`, and what can't be chosen comes to it as `SamplePlan.banned`."""

@@ -45,7 +45,13 @@ def built_library() -> Path:
 
 def _fingerprint(compiler: str) -> str:
     digest = hashlib.sha256()
-    for part in (SOURCE.read_bytes(), _version(compiler), " ".join(FLAGS).encode(), _cpu(), torch.__version__.encode()):
+    for part in (
+        SOURCE.read_bytes(),
+        _version(compiler),
+        " ".join(FLAGS).encode(),
+        _cpu(),
+        torch.__version__.encode(),
+    ):
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()[:20]
 
@@ -60,7 +66,11 @@ def _cpu() -> bytes:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()}".encode()
-    told = {line for line in lines if line.split(":")[0].strip() in {"model name", "flags", "Features", "CPU part"}}
+    told = {
+        line
+        for line in lines
+        if line.split(":")[0].strip() in {"model name", "flags", "Features", "CPU part"}
+    }
     return "\n".join(sorted(told)).encode()
 
 
@@ -85,7 +95,9 @@ def _openmp() -> list[str]:
 
 def _run(command: list[str]) -> bytes:
     try:
-        done = subprocess.run(command, capture_output=True, timeout=BUILD_TIMEOUT_S, check=True)  # noqa: S603 - the compiler, with our own arguments
+        done = subprocess.run(  # noqa: S603 - the compiler, with our own arguments
+            command, capture_output=True, timeout=BUILD_TIMEOUT_S, check=True
+        )
     except subprocess.CalledProcessError as error:
         raise BuildFailed(f"{command[0]} failed: {error.stderr.decode(errors='replace')[-800:]}") from error
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,5 @@
-"""The C++ kernels, called with the addresses of contiguous tensors. ctypes lets go of the GIL for each call."""
+"""The C++ kernels, called with the addresses of contiguous tensors. ctypes lets go of the GIL for each
+call."""
 
 from __future__ import annotations
 
@@ -171,7 +172,16 @@ def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
         "motet_silu_mul": [c_int, c_void_p, c_void_p, c_int64, c_int64, c_int],
         "motet_rotate_and_store": [c_int, shape, c_void_p, c_int64, *[c_void_p] * 8, c_int],
         "motet_attend": [c_int, shape, c_void_p, c_int64, *[c_void_p] * 5, c_int],
-        "motet_lora": [c_int, POINTER(CLoraRows), POINTER(CSite), c_int64, c_void_p, c_void_p, c_int64, c_int],
+        "motet_lora": [
+            c_int,
+            POINTER(CLoraRows),
+            POINTER(CSite),
+            c_int64,
+            c_void_p,
+            c_void_p,
+            c_int64,
+            c_int,
+        ],
     }
     for name, types in arguments.items():
         function = getattr(lib, name)

@@ -92,7 +92,7 @@ class CSite(ctypes.Structure):
 
 
 class SlotTable:
-    """Which adapter each slot holds. Owns the C table of factors, and keeps the tensors it points to alive."""
+    """Which adapter each slot holds. Owns the C table of factors, and the tensors it points to."""
 
     def __init__(self, num_slots: int, num_layers: int, sites: Mapping[str, tuple[int, int]]) -> None:
         self.adapters: list[KernelAdapter | None] = [None] * num_slots
@@ -110,7 +110,9 @@ class SlotTable:
         column = 0
         for entry, site in zip(array, members, strict=True):
             inputs, outputs = self.sites[site]
-            entry.factors = ctypes.addressof(self._factors) + self._index(0, layer, site) * ctypes.sizeof(CFactor)
+            entry.factors = ctypes.addressof(self._factors) + self._index(0, layer, site) * ctypes.sizeof(
+                CFactor
+            )
             entry.slot_stride = self._num_layers * len(SITES)
             entry.inputs, entry.outputs, entry.column = inputs, outputs, column
             column += outputs
@@ -123,7 +125,7 @@ class SlotTable:
         self.clear(slot)
         for (layer, site), factors in adapter.modules.items():
             inputs, outputs = self.sites[site]
-            assert factors.a.shape[1] == inputs and factors.b.shape[1] == outputs
+            assert (factors.a.shape[1], factors.b.shape[1]) == (inputs, outputs)
             entry = self._factors[self._index(slot, layer, site)]
             entry.a, entry.b = factors.a.data_ptr(), factors.b.data_ptr()
             entry.rank, entry.scale = factors.rank, factors.scale

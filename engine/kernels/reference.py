@@ -1,6 +1,8 @@
-"""The torch twins of the C++ kernels: the same results by the obvious road, a row at a time where that is plainest.
+"""The torch twins of the C++ kernels: the same results by the obvious road, a row at a time where that is
+plainest.
 
-They serve where no compiler is at hand. Sums run in torch's order, so only the tolerance is promised, not the bits.
+They serve where no compiler is at hand. Sums run in torch's order, so only the tolerance is promised, not
+the bits.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class ReferenceKernels:
     ) -> Tensor:
         heads, kv_heads = shape.num_heads, shape.num_kv_heads
         parts = qkv.float().view(-1, heads + 2 * kv_heads, shape.head_dim)
-        q, k, v = parts.split([heads, kv_heads, kv_heads], dim=1)
+        q, k, v = torch.split(parts, [heads, kv_heads, kv_heads], dim=1)
         if norms is not None:
             q, k = _norm(q, norms.query, shape.norm_eps), _norm(k, norms.key, shape.norm_eps)
         positions, blocks = _places(shape, chunks)

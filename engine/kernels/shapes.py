@@ -1,7 +1,8 @@
 """What kernels are told about a step: plain tensors that the C++ kernels and their torch twins read alike.
 
 The cache of one layer is cut into cells of 16 positions, so that one vector holds one dimension of 16 keys:
-K `[num_blocks, cells, num_kv_heads, padded_dim, 16]` and V `[num_blocks, cells, num_kv_heads, 16, padded_dim]`.
+K `[num_blocks, cells, num_kv_heads, padded_dim, 16]` and V `[num_blocks, cells, num_kv_heads, 16,
+padded_dim]`.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class Kernels(Protocol):
     """Results of a row never depend on which other rows are in the call."""
 
     def add_norm(self, residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
-        """`residual` (float32 [rows, width]) += `delta`; its RMS norm times `weight`, in the weight's dtype."""
+        """`residual` (float32 [rows, width]) += `delta`; its RMS norm times `weight`, in the weight's
+        dtype."""
         ...
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
@@ -116,8 +118,8 @@ class Kernels(Protocol):
         cos_sin: Tensor,
         cache: LayerCache,
     ) -> Tensor:
-        """Norm and rotate q and k of `qkv` [tokens, (heads + 2 kv) * dim] by `cos_sin` float32 [positions, dim]
-        (cosines, then sines, of half a head); store k and v; return q float32 [tokens, heads, dim]."""
+        """Norm and rotate q and k of `qkv` [tokens, (heads + 2 kv) * dim] by `cos_sin` float32 [positions,
+        dim] (cosines, then sines, of half a head); store k and v; return q float32 [tokens, heads, dim]."""
         ...
 
     def attend(self, shape: AttentionShape, chunks: Chunks, q: Tensor, cache: LayerCache) -> Tensor:

@@ -1,1 +1,2 @@
-"""The numerics of one replica on CPU: configuration, weights, forward pass, sampling, and the runner over them."""
+"""The numerics of one replica on CPU: configuration, weights, forward pass, sampling, and the runner over
+them."""

@@ -1,4 +1,5 @@
-"""What a Hugging Face `config.json` says of a Llama-family model; whatever it says that we don't honour is refused."""
+"""What a Hugging Face `config.json` says of a Llama-family model; whatever it says that we don't honour is
+refused."""
 
 from __future__ import annotations
 
@@ -18,18 +19,20 @@ class ModelRefused(Exception):
 ARCHITECTURES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
 _USED = {
-    "architectures", "attention_bias", "eos_token_id", "head_dim", "hidden_act", "hidden_size", "intermediate_size",
-    "layer_types", "max_position_embeddings", "mlp_bias", "num_attention_heads", "num_hidden_layers",
-    "num_key_value_heads", "partial_rotary_factor", "rms_norm_eps", "rope_interleaved", "rope_parameters",
-    "rope_scaling", "rope_theta", "sliding_window", "tie_word_embeddings", "use_sliding_window", "vocab_size",
+    "architectures", "attention_bias", "eos_token_id", "head_dim", "hidden_act", "hidden_size",
+    "intermediate_size", "layer_types", "max_position_embeddings", "mlp_bias", "num_attention_heads",
+    "num_hidden_layers", "num_key_value_heads", "partial_rotary_factor", "rms_norm_eps",
+    "rope_interleaved", "rope_parameters", "rope_scaling", "rope_theta", "sliding_window",
+    "tie_word_embeddings", "use_sliding_window", "vocab_size",
 }  # fmt: skip
-# Fields that change nothing of what is computed for an answer: training, bookkeeping, tokens that we never add.
+# Fields that change nothing of an answer: training, bookkeeping, tokens that are never added here.
 _NEUTRAL = {
-    "_attn_implementation", "_attn_implementation_autoset", "_model_name_or_path", "_name_or_path", "attention_dropout",
-    "bos_token_id", "chunk_size_feed_forward", "dtype", "id2label", "initializer_range", "is_encoder_decoder",
-    "is_llama_config", "label2id", "max_window_layers", "model_type", "output_attentions", "output_hidden_states",
-    "pad_token_id", "pretraining_tp", "problem_type", "return_dict", "torch_dtype", "transformers.js_config",
-    "transformers_version", "unk_token_id", "use_cache",
+    "_attn_implementation", "_attn_implementation_autoset", "_model_name_or_path", "_name_or_path",
+    "attention_dropout", "bos_token_id", "chunk_size_feed_forward", "dtype", "id2label",
+    "initializer_range", "is_encoder_decoder", "is_llama_config", "label2id", "max_window_layers",
+    "model_type", "output_attentions", "output_hidden_states", "pad_token_id", "pretraining_tp",
+    "problem_type", "return_dict", "torch_dtype", "transformers.js_config", "transformers_version",
+    "unk_token_id", "use_cache",
 }  # fmt: skip
 
 
@@ -70,7 +73,7 @@ class ModelConfig:
         }
 
     def check_context(self, max_model_len: int) -> None:
-        """Raises `ModelRefused` where a context of that length would not be computed as the model means it."""
+        """Raises `ModelRefused` where so long a context would not be computed as the model means it."""
         if self.sliding_window is not None and max_model_len > self.sliding_window:
             raise ModelRefused(
                 f"sliding_window {self.sliding_window} is shorter than the context of {max_model_len}; "
@@ -92,7 +95,9 @@ def read_config(model_dir: Path) -> ModelConfig:
 
 def parse_config(raw: Mapping[str, Any], generation_eos: object = None) -> ModelConfig:
     architecture = _architecture(raw)
-    unknown = sorted(name for name, value in raw.items() if name not in _USED | _NEUTRAL and value is not None)
+    unknown = sorted(
+        name for name, value in raw.items() if name not in _USED | _NEUTRAL and value is not None
+    )
     if unknown:
         raise ModelRefused(f"config.json has fields that this engine does not know: {', '.join(unknown)}")
     _refuse_what_bites(raw)
@@ -121,8 +126,8 @@ def parse_config(raw: Mapping[str, Any], generation_eos: object = None) -> Model
     )
     if num_heads % config.num_kv_heads or head_dim % 2:
         raise ModelRefused(
-            f"num_attention_heads {num_heads}, num_key_value_heads {config.num_kv_heads} and head_dim {head_dim} "
-            "do not fit together"
+            f"num_attention_heads {num_heads}, num_key_value_heads {config.num_kv_heads} and "
+            f"head_dim {head_dim} do not fit together"
         )
     return config
 
@@ -132,7 +137,9 @@ def _architecture(raw: Mapping[str, Any]) -> str:
     if not isinstance(names, list) or len(names) != 1:
         raise ModelRefused(f"config.json must name one architecture, not {names!r}")
     if names[0] not in ARCHITECTURES:
-        raise ModelRefused(f"architecture {names[0]!r} is not served; known: {', '.join(sorted(ARCHITECTURES))}")
+        raise ModelRefused(
+            f"architecture {names[0]!r} is not served; known: {', '.join(sorted(ARCHITECTURES))}"
+        )
     return str(names[0])
 
 

@@ -1,7 +1,8 @@
 """Linear layers whose bits don't depend on how many rows are in the product (docs/decisions/0004).
 
-oneDNN's bfloat16 products were measured bit-equal for 2 to 256 rows; every shape is probed again when it is packed,
-and one that fails is computed in pieces of a fixed number of rows instead. float32 makes no such promise.
+oneDNN's bfloat16 products were measured bit-equal for 2 to 256 rows; every shape is probed again when it
+is packed, and one that fails is computed in pieces of a fixed number of rows instead. float32 makes no such
+promise.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _probe(outputs: int, inputs: int, biased: bool, num_threads: int) -> bool:
 
 
 def new_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    if not torch.backends.mkldnn.is_available():
+    if not torch._C._has_mkldnn:
         return PlainLinear(weight, bias)
     if weight.dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return PlainLinear(weight, bias)

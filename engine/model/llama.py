@@ -105,9 +105,10 @@ def _layer(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> _
 
 
 def _fused(weights: Mapping[str, Tensor], prefix: str, sites: tuple[str, ...]) -> Linear:
-    """One product for sites that read the same input; a site without a bias beside one that has it counts as zero."""
+    """One product for the sites that read the same input: all of them have a bias, or none."""
     names = [
-        prefix + ("mlp." if site.startswith(("gate", "up", "down")) else "self_attn.") + site for site in sites
+        prefix + ("mlp." if site.startswith(("gate", "up", "down")) else "self_attn.") + site
+        for site in sites
     ]
     weight = torch.cat([weights[f"{name}.weight"] for name in names])
     biases = [weights.get(f"{name}.bias") for name in names]

@@ -1,6 +1,7 @@
 """Rotary position embedding: frequencies with the scaling variants, as one table of cosines and sines.
 
-Linear: kaiokendev 2023. Llama 3: by wavelength, as published with Llama 3.1. YaRN: Peng et al. 2023, section 3.
+Linear: kaiokendev 2023. Llama 3: by wavelength, as published with Llama 3.1. YaRN: Peng et al. 2023,
+section 3.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ _KEYS = {
         "original_max_position_embeddings",
     },
 }  # fmt: skip
-_NEEDED = {"linear": ("factor",), "llama3": tuple(sorted(_KEYS["llama3"])), "yarn": ("factor",), "default": ()}
+_NEEDED = {
+    "linear": ("factor",),
+    "llama3": tuple(sorted(_KEYS["llama3"])),
+    "yarn": ("factor",),
+    "default": (),
+}
 
 
 @dataclass(frozen=True)
@@ -32,10 +38,14 @@ class Rope:
     head_dim: int
     max_position_embeddings: int
     scaling: Mapping[str, float] = field(default_factory=dict)
+    rounded_to: str = "float32"
+    """`bfloat16` repeats a model that was cast as a whole, its buffer of frequencies included."""
 
     def table(self, num_positions: int) -> Tensor:
         """float32 [positions, head_dim]: cosines of half a head, then sines."""
         frequencies, strength = self._frequencies()
+        if self.rounded_to == "bfloat16":
+            frequencies = frequencies.bfloat16().float()
         angles = torch.arange(num_positions, dtype=torch.float32).unsqueeze(1) * frequencies
         return torch.cat((angles.cos() * strength, angles.sin() * strength), dim=1).contiguous()
 
@@ -112,8 +122,8 @@ def read_rope(raw: Mapping[str, Any], head_dim: int) -> Rope:
             raise ValueError(f"rope_type {kind!r} has a field that this engine does not know: {name}")
     for name in _NEEDED[kind]:
         if not isinstance(scaling.get(name), (int, float)):
-            raise ValueError(f"rope_type {kind!r} needs {name}")
+            raise ValueError(f"rope_type {kind!r} needs {name}")  # noqa: TRY004 - one error for a file
     theta = given.get("rope_theta", raw.get("rope_theta", 10_000.0))
-    if not isinstance(theta, (int, float)) or theta <= 1:
+    if not (isinstance(theta, (int, float)) and theta > 1):
         raise ValueError(f"rope_theta {theta!r} is not a base of frequencies")
     return Rope(kind, float(theta), head_dim, int(raw.get("max_position_embeddings") or 0), scaling)

@@ -1,10 +1,11 @@
-"""Carries out plans on CPU: holds the model, the KV cache and the adapter slots (`engine.core.plan.Runner`)."""
+"""Carries out plans on CPU: holds the model, the KV cache and the adapter slots
+(`engine.core.plan.Runner`)."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from engine.core.plan import Row, RowResult, StepPlan
 from engine.core.protocol import TokenLogprob
 from engine.kernels.cpu import open_kernels
 from engine.kernels.lora import KernelAdapter, SlotTable, plan_lora
-from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, Kernels, LayerCache, cut_chunks, new_cache
+from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, Kernels, cut_chunks, new_cache
 from engine.model.config import ModelConfig, ModelRefused, read_config
 from engine.model.llama import LlamaModel, StepTensors
 from engine.model.sampler import choose, logprobs_of
@@ -36,16 +37,19 @@ class RunnerOptions:
     block_size: int = 16  # positions; a multiple of 16
     num_slots: int = 8
     num_threads: int = 2
+    rope_dtype: str = "float32"  # what the rotary frequencies are rounded to (a key of DTYPES)
 
 
 class ModelRunner:
-    """The numerics of one replica. All calls come from one thread; `execute` is deterministic in bfloat16: a row's
-    bits don't depend on the other rows of its plan, on how its prompt was cut, or on where its KV lies."""
+    """The numerics of one replica. All calls come from one thread; `execute` is deterministic in bfloat16:
+    a row's bits don't depend on the other rows of its plan, on how its prompt was cut, or on where its KV
+    lies."""
 
     def __init__(self, model_dir: Path, options: RunnerOptions, kernels: Kernels | None = None) -> None:
         """Loads the model. Raises `ModelRefused`."""
         torch.set_num_threads(options.num_threads)
-        self.config = read_config(model_dir)
+        config = read_config(model_dir)
+        self.config = replace(config, rope=replace(config.rope, rounded_to=options.rope_dtype))
         self.max_model_len = options.max_model_len or self.config.max_position_embeddings
         self.block_size = options.block_size
         self.num_slots = options.num_slots
@@ -63,7 +67,9 @@ class ModelRunner:
                 max_model_len=self.max_model_len,
             )
             shape = self._model.attention
-            self.num_blocks = options.num_blocks or _blocks_in(options.kv_bytes, shape, self.config.num_layers, dtype)
+            self.num_blocks = options.num_blocks or _blocks_in(
+                options.kv_bytes, shape, self.config.num_layers, dtype
+            )
             self._caches = [new_cache(shape, self.num_blocks, dtype) for _ in range(self.config.num_layers)]
         self._slots = SlotTable(options.num_slots, self.config.num_layers, self.config.sites)
         self._tails: dict[int, Tensor] = {}
@@ -94,7 +100,9 @@ class ModelRunner:
         tokens = [token for row in rows for token in row.tokens]
         return StepTensors(
             torch.tensor(tokens, dtype=torch.int64),
-            cut_chunks([(len(row.tokens), row.start, row.block_table) for row in rows], self._model.attention),
+            cut_chunks(
+                [(len(row.tokens), row.start, row.block_table) for row in rows], self._model.attention
+            ),
             plan_lora(self._slots, [(row.slot, len(row.tokens)) for row in rows]),
         )
 
@@ -118,8 +126,9 @@ class ModelRunner:
         return results
 
     def _prompt_logprobs(self, row: Row, residual: Tensor) -> list[TokenLogprob | None]:
-        """Each with the `MAX_TOP_LOGPROBS` best, since a row doesn't say how many are wanted. A chunk's first token
-        is told by the last row of the chunk before, which is kept here between the two steps."""
+        """Each with the `MAX_TOP_LOGPROBS` best, since a row doesn't say how many are wanted. A chunk's
+        first token is told by the last row of the chunk before, which is kept here between the two
+        steps."""
         if not row.prompt_logprobs:
             return []
         told: list[TokenLogprob | None] = []
@@ -145,8 +154,9 @@ class ModelRunner:
 
 
 def _check(config: ModelConfig, options: RunnerOptions, max_model_len: int) -> None:
-    if options.dtype not in DTYPES:
-        raise ModelRefused(f"dtype {options.dtype!r} is not served; known: {', '.join(DTYPES)}")
+    for dtype in (options.dtype, options.rope_dtype):
+        if dtype not in DTYPES:
+            raise ModelRefused(f"dtype {dtype!r} is not served; known: {', '.join(DTYPES)}")
     if options.block_size < 1 or options.block_size % 16:
         raise ModelRefused(f"block size {options.block_size} is not a multiple of 16")
     if config.head_dim > MAX_HEAD_DIM or config.num_heads // config.num_kv_heads > 64:

@@ -1,8 +1,8 @@
 """Chooses each row's next token. A row's choice depends on its own logits and plan alone.
 
-The order follows vLLM: logit bias, penalties, bans; log-probabilities are read here; then temperature, min_p, top_k
-and top_p. A draw is the inverse of the cumulative distribution, in order of token id, at a uniform number that is a
-pure function of (seed, choice, tokens generated).
+The order follows vLLM: logit bias, penalties, bans; log-probabilities are read here; then temperature,
+min_p, top_k and top_p. A draw is the inverse of the cumulative distribution, in order of token id, at a
+uniform number that is a pure function of (seed, choice, tokens generated).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from engine.core.plan import SamplePlan
 from engine.core.protocol import Sampling, TokenLogprob
 
 CANDIDATES = 512
-"""Truncation first looks among so many best tokens, and sorts the whole vocabulary only where these don't suffice."""
+"""Truncation first looks among so many best tokens, and sorts the whole vocabulary only where these don't
+suffice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class Choice:
 
 
 def choose(logits: Tensor, plans: Sequence[SamplePlan]) -> list[Choice]:
-    """One choice a row of `logits` (float32 [rows, vocab], changed in place). A row that is not finite fails alone."""
+    """One choice a row of `logits` (float32 [rows, vocab], changed in place). A row that is not finite
+    fails alone."""
     low, high = logits.aminmax(dim=1)
     finite = (torch.isfinite(low) & torch.isfinite(high)).tolist()
     for row, plan in enumerate(plans):
@@ -45,13 +47,16 @@ def choose(logits: Tensor, plans: Sequence[SamplePlan]) -> list[Choice]:
     wanted = [row for row, plan in enumerate(plans) if finite[row] and plan.sampling.logprobs is not None]
     told = dict(zip(wanted, _logprobs(logits, wanted, tokens, plans), strict=True))
     return [
-        Choice(tokens[row], told.get(row)) if finite[row] else Choice(None, error="the model's logits are not finite")
+        Choice(tokens[row], told.get(row))
+        if finite[row]
+        else Choice(None, error="the model's logits are not finite")
         for row in range(len(plans))
     ]
 
 
 def logprobs_of(logits: Tensor, tokens: Sequence[int], num_top: int) -> list[TokenLogprob]:
-    """Log-probability of one token a row, and of the `num_top` best (best first, the lower id first in a tie)."""
+    """Log-probability of one token a row, and of the `num_top` best (best first, the lower id first in a
+    tie)."""
     logprobs = logits.log_softmax(dim=1)
     chosen = logprobs.gather(1, torch.tensor(tokens, dtype=torch.int64).unsqueeze(1)).squeeze(1).tolist()
     values, ids = logprobs.topk(min(num_top, logits.shape[1]), dim=1)
@@ -78,12 +83,12 @@ def _shape(logits: Tensor, plan: SamplePlan) -> None:
         ids = [token for token in sampling.logit_bias if token < logits.shape[0]]
         logits[ids] += torch.tensor([sampling.logit_bias[token] for token in ids], dtype=logits.dtype)
     if sampling.repetition_penalty != 1.0:
-        seen = torch.tensor([*plan.prompt, *plan.generated], dtype=torch.int64).unique()
+        seen = torch.unique(torch.tensor([*plan.prompt, *plan.generated], dtype=torch.int64))
         held = logits[seen]
         penalty = sampling.repetition_penalty
         logits[seen] = torch.where(held > 0, held / penalty, held * penalty)
     if plan.generated and (sampling.frequency_penalty or sampling.presence_penalty):
-        seen, counts = torch.tensor(plan.generated, dtype=torch.int64).unique(return_counts=True)
+        seen, counts = torch.unique(torch.tensor(plan.generated, dtype=torch.int64), return_counts=True)
         logits[seen] -= sampling.frequency_penalty * counts + sampling.presence_penalty
     if plan.banned:
         logits[list(plan.banned)] = -torch.inf
@@ -121,7 +126,8 @@ def _truncates(sampling: Sampling, vocab: int) -> bool:
 
 
 def _truncated(probabilities: Tensor, samplings: Sequence[Sampling]) -> Tensor:
-    """Zero outside what min_p, top_k and top_p keep; of equally likely tokens at the edge the lower ids stay."""
+    """Zero outside what min_p, top_k and top_p keep; of equally likely tokens at the edge the lower ids
+    stay."""
     vocab = probabilities.shape[1]
     best = probabilities.topk(min(CANDIDATES, vocab), dim=1).values
     kept, suffices = _num_kept(best, samplings, vocab)
@@ -137,7 +143,7 @@ def _truncated(probabilities: Tensor, samplings: Sequence[Sampling]) -> Tensor:
 
 
 def _num_kept(best: Tensor, samplings: Sequence[Sampling], vocab: int) -> tuple[Tensor, bool]:
-    """How many of the best tokens each row keeps (at least one), and whether `best` reaches far enough to know."""
+    """How many of the best each row keeps (at least one), and whether `best` reaches far enough to know."""
     seen = best.shape[1]
     top_k = torch.tensor([s.top_k if 0 < s.top_k < vocab else vocab for s in samplings])
     min_p = torch.tensor([s.min_p for s in samplings]).unsqueeze(1)

@@ -20,7 +20,7 @@ _DERIVED = re.compile(r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")
 
 
 def load_weights(model_dir: Path, config: ModelConfig) -> dict[str, Tensor]:
-    """All tensors of the model as stored. Raises `ModelRefused` for missing, unexpected and misshapen ones."""
+    """All tensors as stored. Raises `ModelRefused` for missing, unexpected and misshapen ones."""
     expected = expected_shapes(config)
     found: dict[str, Tensor] = {}
     for path, names in _files(model_dir):
@@ -54,18 +54,18 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def base_digest(config: ModelConfig, weights: Mapping[str, Tensor], dtype: torch.dtype) -> str:
-    """sha256 over everything that decides the bits of KV: configuration, weights as stored, and dtype computed in."""
+    """sha256 over all that decides the bits of KV: configuration, weights as stored, dtype computed in."""
     digest = hashlib.sha256()
     _feed(digest, repr(config).encode())
     _feed(digest, str(dtype).encode())
     for name in sorted(weights):
         tensor = weights[name].contiguous()
         _feed(digest, f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        _feed(digest, memoryview(tensor.view(torch.uint8).numpy()).cast("B"))
+        _feed(digest, tensor.view(torch.uint8).numpy().data.cast("B"))
     return digest.hexdigest()
 
 
-def _feed(digest: "hashlib._Hash", part: bytes | memoryview) -> None:
+def _feed(digest: hashlib._Hash, part: bytes | memoryview) -> None:
     digest.update(len(part).to_bytes(8, "little"))
     digest.update(part)
 
@@ -124,7 +124,9 @@ def _check_tied(found: dict[str, Tensor]) -> None:
     head = found.pop("lm_head.weight")
     embedding = found.get("model.embed_tokens.weight")
     if embedding is None or not torch.equal(head, embedding):
-        raise ModelRefused("tie_word_embeddings is set, but lm_head.weight differs from model.embed_tokens.weight")
+        raise ModelRefused(
+            "tie_word_embeddings is set, but lm_head.weight differs from model.embed_tokens.weight"
+        )
 
 
 def _some(names: list[str]) -> str:

@@ -24,7 +24,7 @@ class AnswerShape:
     prompt: list[int]
     with_usage: bool = False
     with_token_ids: bool = False
-    with_logprobs: bool = False
+    num_logprobs: int | None = None  # best tokens to tell beside the chosen one; None = no log-probabilities
     created: int = field(default_factory=lambda: int(time.time()))
 
 
@@ -124,7 +124,7 @@ class ChatAnswer(_Base):
     def gather(self, piece: Piece, echo: Echo | None) -> None:
         choice = self._gathered[piece.choice]
         choice.add(piece)
-        if self._shape.with_logprobs:
+        if self._shape.num_logprobs is not None:
             choice.chat_logprobs.extend(wire.chat_logprobs(piece, self._table))
 
     def body(self, ended: Ended) -> bytes:
@@ -133,7 +133,7 @@ class ChatAnswer(_Base):
             wire.ChatChoice(
                 index=index,
                 message=wire.ChatMessage("".join(choice.texts)),
-                logprobs=wire.ChatLogprobs(choice.chat_logprobs) if shape.with_logprobs else None,
+                logprobs=wire.ChatLogprobs(choice.chat_logprobs) if shape.num_logprobs is not None else None,
                 finish_reason=choice.finish_reason,
                 token_ids=choice.tokens if shape.with_token_ids else None,
             )
@@ -152,7 +152,7 @@ class ChatAnswer(_Base):
         return wire.encode(body)
 
     def _scores(self, piece: Piece) -> bytes:
-        if not self._shape.with_logprobs:
+        if self._shape.num_logprobs is None:
             return b"null"
         return wire.encode(wire.ChatLogprobs(wire.chat_logprobs(piece, self._table)))
 
@@ -202,7 +202,7 @@ class TextAnswer(_Base):
             wire.TextChoice(
                 index=index,
                 text="".join(choice.texts),
-                logprobs=choice.text_logprobs if shape.with_logprobs else None,
+                logprobs=choice.text_logprobs if shape.num_logprobs is not None else None,
                 finish_reason=choice.finish_reason,
                 token_ids=choice.tokens if shape.with_token_ids else None,
                 prompt_token_ids=shape.prompt if shape.with_token_ids else None,
@@ -222,7 +222,7 @@ class TextAnswer(_Base):
 
     def _scores(self, piece: Piece, echo: Echo | None, before: Echo | None) -> wire.TextLogprobs | None:
         """Log-probabilities of a piece, those of the prompt before them on a choice's first."""
-        if not self._shape.with_logprobs:
+        if self._shape.num_logprobs is None:
             return None
         shift = len(echo.text) if echo else 0
         tokens = list(piece.tokens)
@@ -232,4 +232,4 @@ class TextAnswer(_Base):
             tokens = before.tokens + tokens
             logprobs = [*before.logprobs, *logprobs]
             offsets = before.offsets + offsets
-        return wire.text_logprobs(tokens, logprobs, offsets, self._table)
+        return wire.text_logprobs(tokens, logprobs, offsets, self._table, self._shape.num_logprobs)

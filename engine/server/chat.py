@@ -97,7 +97,7 @@ class Intake:
             prompt=prompt,
             with_usage=request.wants_usage,
             with_token_ids=bool(request.return_token_ids),
-            with_logprobs=request.num_logprobs is not None,
+            num_logprobs=request.num_logprobs,
         )
 
 

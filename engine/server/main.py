@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from adapters.base import BaseSpec, UnsupportedBase
 from engine.config import EngineSettings
 from engine.server.logs import set_up_logs
-from engine.server.serve import StartFailed, listen, serve
+from engine.server.serve import ReplicaFailed, StartFailed, listen, serve
 from engine.server.token_text import TokenizerUnsupported
 
 
@@ -24,13 +24,14 @@ def run(options: dict[str, Any]) -> int:
         BaseSpec.from_dir(settings.model, settings.base_name)
         set_up_logs()
         with listen(settings.host, settings.port) as listener:
-            return uvloop.run(serve(settings, listener))
+            uvloop.run(serve(settings, listener))
     except ValidationError as error:
         return _fail(_first_problem(error))
-    except (StartFailed, UnsupportedBase, TokenizerUnsupported) as error:
+    except (StartFailed, ReplicaFailed, UnsupportedBase, TokenizerUnsupported) as error:
         return _fail(str(error))
     except OSError as error:
         return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    return 0
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -37,6 +37,10 @@ class StartFailed(Exception):
     """The engine can't start; one sentence says why."""
 
 
+class ReplicaFailed(Exception):
+    """The core is lost, and every open request has been told; one sentence says why."""
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket, before anything slow is begun. Raises `StartFailed`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -51,8 +55,8 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve(settings: EngineSettings, listener: socket.socket) -> int:
-    """Runs the replica; the exit status: 0 after a drain, 1 when the core was lost."""
+async def serve(settings: EngineSettings, listener: socket.socket) -> None:
+    """Runs the replica until it has drained; raises `ReplicaFailed` once the core is lost."""
     encoder = await asyncio.to_thread(PromptEncoder, settings.model)
     table = await asyncio.to_thread(TokenText, settings.model)
     with runtime_dir(settings.runtime_dir) as folder:
@@ -61,7 +65,7 @@ async def serve(settings: EngineSettings, listener: socket.socket) -> int:
         try:
             child = await CoreChild.start(CoreSettings.of(settings, endpoint))
             intake = Intake(encoder, table, settings.inline_encode_bytes)
-            return await Replica(settings, transport, child, intake).run(listener)
+            await Replica(settings, transport, child, intake).run(listener)
         finally:
             transport.close()
 
@@ -80,7 +84,7 @@ class Replica:
         self._http = _Http(create_app(Parts(settings, self._client, intake, metrics)), settings)
         self._stopping = False
 
-    async def run(self, listener: socket.socket) -> int:
+    async def run(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self._stop)
@@ -94,21 +98,20 @@ class Replica:
         )
         try:
             await self._http.serve(sockets=[listener])
-            return await self._close()
+            await self._close()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._child.stop(0.0)
 
-    async def _close(self) -> int:
+    async def _close(self) -> None:
         """HTTP has ended. A core that is still there is drained, so that its journal is complete."""
         if self._client.failure is not None:
-            return 1
+            raise ReplicaFailed(self._client.failure)
         self._client.drain()
         await self._child.stop(CORE_GRACE_S)
         log.info("stopped")
-        return 0
 
     def _stop(self) -> None:
         """The first signal drains, the second cuts."""

@@ -173,12 +173,14 @@ def text_logprobs(
     logprobs: Sequence[TokenLogprob | None],
     offsets: Sequence[int],
     table: TokenText,
+    num_top: int,
 ) -> TextLogprobs:
-    """`offsets` count characters from the start of the choice's whole text."""
+    """`offsets` count characters from the start of the choice's whole text. Of an echoed prompt the core
+    tells more of the best tokens than were asked for; `num_top` stand."""
     return TextLogprobs(
         tokens=[text_name(token, table) for token in tokens],
         token_logprobs=[_finite(scored.logprob) if scored else None for scored in logprobs],
-        top_logprobs=[_top_by_name(scored, table) if scored else None for scored in logprobs],
+        top_logprobs=[_top_by_name(scored, table, num_top) if scored else None for scored in logprobs],
         text_offset=list(offsets),
     )
 
@@ -193,9 +195,9 @@ def text_name(token: int, table: TokenText) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
 
-def _top_by_name(scored: TokenLogprob, table: TokenText) -> dict[str, float]:
+def _top_by_name(scored: TokenLogprob, table: TokenText, num_top: int) -> dict[str, float]:
     """The best tokens, and always the chosen one, even if it isn't among them."""
-    pairs = [*scored.top, (scored.token, scored.logprob)]
+    pairs = [*scored.top[:num_top], (scored.token, scored.logprob)]
     return {text_name(token, table): _finite(value) for token, value in pairs}
 
 

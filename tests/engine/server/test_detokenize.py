@@ -179,7 +179,8 @@ def test_ids_past_the_vocabulary_have_no_text(table: TokenText) -> None:
 
 
 def test_sentence_piece_bytes_and_spaces(tmp_path: Path) -> None:
-    document = """{"model": {"type": "BPE", "vocab": {"\u2581Hi": 0, "<0xF0>": 1, "x": 2}}, "added_tokens": [],
+    document = """{"model": {"type": "BPE", "vocab": {"\u2581Hi": 0, "<0xF0>": 1, "x": 2}},
+        "added_tokens": [],
         "decoder": {"type": "Sequence", "decoders": [
             {"type": "Replace"}, {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip"}]}}"""
     (tmp_path / "tokenizer.json").write_text(document)

@@ -57,7 +57,7 @@ def unary(answer: Answer, transcript: Transcript, frames: list[Tokens]) -> Any:
 
 
 def as_completion(body: Any) -> Completion:
-    """OpenAI answers null for the first token of an echoed prompt, though its own type has no place for it."""
+    """OpenAI answers null for the first token of an echoed prompt; its own type has no place for it."""
     choices = [choice | {"logprobs": None} for choice in body["choices"]]
     return Completion.model_validate(body | {"choices": choices}, strict=True)
 
@@ -107,11 +107,11 @@ def test_usage_is_absent_from_chunks_unless_asked_for(table: TokenText, ids: dic
     assert all("usage" not in event for event in events(data))
 
 
-@pytest.mark.parametrize("asked", [{}, {"with_logprobs": True}, {"with_token_ids": True}])
+@pytest.mark.parametrize("asked", [{}, {"num_logprobs": 2}, {"with_token_ids": True}])
 def test_a_stream_says_what_the_body_says(
-    asked: dict[str, bool], table: TokenText, ids: dict[str, int]
+    asked: dict[str, Any], table: TokenText, ids: dict[str, int]
 ) -> None:
-    frames = two_choices(ids, logprobs="with_logprobs" in asked)
+    frames = two_choices(ids, logprobs="num_logprobs" in asked)
     body = unary(
         ChatAnswer(shape(num_choices=2, **asked), table), Transcript(Shape(2, (), 0, [7]), table), frames
     )
@@ -140,9 +140,7 @@ def test_chat_logprobs_carry_bytes_and_no_infinity(table: TokenText, ids: dict[s
         [TokenLogprob(token, float("-inf"), [(token, float("-inf"))])],
         FinishReason.STOP,
     )
-    body = unary(
-        ChatAnswer(shape(with_logprobs=True), table), Transcript(Shape(1, (), 0, [7]), table), [frame]
-    )
+    body = unary(ChatAnswer(shape(num_logprobs=1), table), Transcript(Shape(1, (), 0, [7]), table), [frame])
     assert ChatCompletion.model_validate(body, strict=True).choices[0].logprobs is not None
     entry = {"token": " the", "bytes": list(b" the"), "logprob": wire.LEAST_LOGPROB}
     assert body["choices"][0]["logprobs"] == {"content": [entry | {"top_logprobs": [entry]}]}
@@ -169,9 +167,7 @@ def test_completion_with_echo_and_logprobs(table: TokenText, ids: dict[str, int]
 
     def parts() -> tuple[TextAnswer, Transcript]:
         text_shape = Shape(2, (), 0, prompt, "he the", prompt_logprobs=True)
-        answer = TextAnswer(
-            shape(num_choices=2, prompt=prompt, with_logprobs=True, with_token_ids=True), table
-        )
+        answer = TextAnswer(shape(num_choices=2, prompt=prompt, num_logprobs=1, with_token_ids=True), table)
         return answer, Transcript(text_shape, table)
 
     body = unary(*parts(), frames)

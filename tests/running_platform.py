@@ -41,9 +41,15 @@ class RunningPlatform:
 
     def launch(self) -> None:
         """Begin a start without waiting for it."""
+        from engine.kernels.build import cache_directory  # torch: not for sessions that start no platform
+
         self.output.unlink(missing_ok=True)
         argv = [sys.executable, "-m", "deploy.cli", "up", "--port", str(self.port), "--home", str(self.home)]
-        env = {"MOTET_BASE_MODEL": str(self._model), "MOTET_BASE_NAME": DEMO_MODEL}
+        env = {
+            "MOTET_BASE_MODEL": str(self._model),
+            "MOTET_BASE_NAME": DEMO_MODEL,
+            "MOTET_CACHE_DIR": str(cache_directory()),  # kernels built once a machine, not once a home
+        }
         spec = ChildSpec("up", [*argv, *self._arguments], self.output, env, stop_signal=signal.SIGINT)
         self._child = Child(spec)
 

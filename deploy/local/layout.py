@@ -31,8 +31,13 @@ class Home:
         return self.root / "store"
 
     @property
+    def cache(self) -> Path:
+        """What can be made again."""
+        return self.root / "cache"
+
+    @property
     def model(self) -> Path:
-        return self.root / "cache" / DEMO_MODEL
+        return self.cache / DEMO_MODEL
 
     @property
     def database(self) -> Path:
@@ -51,4 +56,4 @@ class Home:
 
     def adapter_cache(self, replica: int) -> Path:
         """A cache each: its byte budget is counted by one process."""
-        return self.root / "cache" / f"adapters-{replica}"
+        return self.cache / f"adapters-{replica}"

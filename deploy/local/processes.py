@@ -49,7 +49,8 @@ class Plan:
             "MOTET_ENGINE_SLOTS": str(self.slots),
             "MOTET_ENGINE_DRAIN_S": str(DRAIN_S),
             "MOTET_JOURNAL_DIR": str(self.home.journal(name)),
-            "MOTET_CACHE_DIR": str(self.home.adapter_cache(replica)),
+            "MOTET_ENGINE_CACHE_DIR": str(self.home.adapter_cache(replica)),
+            "MOTET_CACHE_DIR": os.environ.get("MOTET_CACHE_DIR", str(self.home.cache)),  # built kernels
         }
         return self._motet(name, ["engine"], env)
 

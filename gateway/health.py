@@ -10,6 +10,8 @@ import msgspec
 import structlog
 from litestar import MediaType, Request, Response, get
 from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.params import FromQuery
 from prometheus_client import Gauge
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
@@ -40,7 +42,7 @@ async def healthz() -> str:
 
 
 @get("/readyz", opt={PUBLIC: True}, summary="This process can answer; with deep=1, a chat would succeed")
-async def readyz(services: Services, deep: bool = False) -> Response[Readiness]:
+async def readyz(services: NamedDependency[Services], deep: FromQuery[bool] = False) -> Response[Readiness]:
     checks = {
         "database": await _check(lambda: _database(services), CHECK_S),
         "redis": await _check(lambda: _redis(services), CHECK_S),
@@ -53,7 +55,9 @@ async def readyz(services: Services, deep: bool = False) -> Response[Readiness]:
 
 
 @get("/metrics", opt={PUBLIC: True}, summary="Prometheus metrics of all workers")
-async def metrics(request: Request[object, object, State], services: Services) -> Response[bytes]:
+async def metrics(
+    request: Request[object, object, State], services: NamedDependency[Services]
+) -> Response[bytes]:
     """Public unless `MOTET_METRICS_TOKEN` is set: labels name routes and outcomes, never tenants or keys."""
     wanted = services.settings.metrics_token
     if wanted is not None and not same_secret(

@@ -6,6 +6,7 @@ from typing import Any
 
 from litestar import Request, Response, delete, get, post
 from litestar.datastructures import Cookie
+from litestar.di import NamedDependency
 
 from gateway.access import PUBLIC
 from gateway.admin_auth.schemas import LogIn, SessionOut
@@ -14,19 +15,21 @@ from gateway.services import Services
 
 
 @post("/api/v1/session", opt={PUBLIC: True}, status_code=201, summary="Log in as an operator")
-async def log_in(services: Services, request: Request[Any, Any, Any], data: LogIn) -> Response[SessionOut]:
+async def log_in(
+    services: NamedDependency[Services], request: Request[Any, Any, Any], data: LogIn
+) -> Response[SessionOut]:
     address = request.client.host if request.client else "unknown"
     cookie, session = await services.admins.log_in(data.email, data.password, address)
     return Response(SessionOut.of(session), cookies=[_cookie(services, cookie, LIFE_S)])
 
 
 @get("/api/v1/session", summary="The session of this browser, with its CSRF token")
-async def get_session(services: Services, request: Request[Any, Any, Any]) -> SessionOut:
+async def get_session(services: NamedDependency[Services], request: Request[Any, Any, Any]) -> SessionOut:
     return SessionOut.of(await services.admins.by_session(request.cookies))
 
 
 @delete("/api/v1/session", status_code=204, summary="Log out")
-async def log_out(services: Services, request: Request[Any, Any, Any]) -> Response[None]:
+async def log_out(services: NamedDependency[Services], request: Request[Any, Any, Any]) -> Response[None]:
     await services.admins.log_out(request.cookies)
     return Response(None, status_code=204, cookies=[_cookie(services, "", 0)])
 

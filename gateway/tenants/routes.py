@@ -6,33 +6,43 @@ from typing import Annotated
 from uuid import UUID
 
 from litestar import get, patch, post
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, QueryParameter
 
 from gateway.audit.service import Actor
 from gateway.services import Services
 from gateway.tenants.schemas import TenantCreate, TenantOut, TenantPage, TenantPatch
 
-PageSize = Annotated[int, Parameter(ge=1, le=200, description="Tenants in one answer.")]
+PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Tenants in one answer.")]
 
 
 @post("/api/v1/tenants", summary="Create a tenant")
-async def create_tenant(services: Services, actor: Actor, data: TenantCreate) -> TenantOut:
+async def create_tenant(
+    services: NamedDependency[Services], actor: NamedDependency[Actor], data: TenantCreate
+) -> TenantOut:
     return TenantOut.of(await services.tenants.create(actor, data))
 
 
 @get("/api/v1/tenants", summary="List tenants, oldest first")
-async def list_tenants(services: Services, after: UUID | None = None, limit: PageSize = 50) -> TenantPage:
+async def list_tenants(
+    services: NamedDependency[Services], after: FromQuery[UUID | None] = None, limit: PageSize = 50
+) -> TenantPage:
     tenants = await services.tenants.page(after, limit + 1)
     return TenantPage([TenantOut.of(tenant) for tenant in tenants[:limit]], has_more=len(tenants) > limit)
 
 
 @get("/api/v1/tenants/{tenant:uuid}", summary="One tenant")
-async def get_tenant(services: Services, tenant: UUID) -> TenantOut:
+async def get_tenant(services: NamedDependency[Services], tenant: FromPath[UUID]) -> TenantOut:
     return TenantOut.of(await services.tenants.get(tenant))
 
 
 @patch("/api/v1/tenants/{tenant:uuid}", summary="Change a tenant's limits or status")
-async def change_tenant(services: Services, actor: Actor, tenant: UUID, data: TenantPatch) -> TenantOut:
+async def change_tenant(
+    services: NamedDependency[Services],
+    actor: NamedDependency[Actor],
+    tenant: FromPath[UUID],
+    data: TenantPatch,
+) -> TenantOut:
     return TenantOut.of(await services.tenants.change(actor, tenant, data))
 
 

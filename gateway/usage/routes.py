@@ -7,20 +7,24 @@ from typing import Annotated
 from uuid import UUID
 
 from litestar import get
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
 
 from gateway.principal import Principal
 from gateway.services import Services
 from gateway.usage.schemas import UsageReport
 from gateway.usage.service import report, require_usage
 
-First = Annotated[date | None, Parameter(description="First day, UTC; the last 31 days when absent.")]
-Last = Annotated[date | None, Parameter(description="Last day, UTC; today when absent.")]
+First = Annotated[date | None, QueryParameter(description="First day, UTC; the last 31 days when absent.")]
+Last = Annotated[date | None, QueryParameter(description="Last day, UTC; today when absent.")]
 
 
 @get("/v1/usage", summary="Your billed usage by day and adapter")
 async def own_usage(
-    services: Services, principal: Principal, first: First = None, last: Last = None
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    first: First = None,
+    last: Last = None,
 ) -> UsageReport:
     require_usage(principal)
     return await report(services.db, principal.tenant, first, last)
@@ -28,7 +32,11 @@ async def own_usage(
 
 @get("/api/v1/tenants/{tenant:uuid}/usage", summary="A tenant's billed usage by day and adapter")
 async def tenant_usage(
-    services: Services, principal: Principal, tenant: UUID, first: First = None, last: Last = None
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    tenant: FromPath[UUID],
+    first: First = None,
+    last: Last = None,
 ) -> UsageReport:
     assert principal.tenant == tenant  # the door made the principal from the path
     return await report(services.db, principal.tenant, first, last)

@@ -262,7 +262,7 @@ def _access(context: typer.Context) -> Access:
 
 def _settings() -> Settings:
     try:
-        return Settings()  # type: ignore[call-arg]  # read from the environment
+        return Settings()
     except ValidationError as error:
         missing = ", ".join(f"MOTET_{str(each['loc'][0]).upper()}" for each in error.errors())
         raise CommandFailed(f"These variables are missing or wrong: {missing}.") from error

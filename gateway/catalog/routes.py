@@ -37,7 +37,7 @@ VERSION = [f"{path}/{{number:int}}" for path in VERSIONS]
 READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
 WRITE: dict[str, object] = {SCOPE: Scope.ADAPTERS_WRITE}
 
-PageSize = Annotated[int, Parameter(ge=1, le=100, description="Entries in one answer.")]
+PageSize = Annotated[int, Parameter(ge=1, le=200, description="Entries in one answer.")]
 NameCursor = Annotated[
     str | None,
     Parameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description="`next` of the page before."),
@@ -59,7 +59,7 @@ async def get_model(services: Services, principal: Principal, model: str) -> Mod
 
 @get(ADAPTERS, opt=READ, summary="Adapters, by name")
 async def list_adapters(
-    services: Services, principal: Principal, after: NameCursor = None, limit: PageSize = 20
+    services: Services, principal: Principal, after: NameCursor = None, limit: PageSize = 50
 ) -> AdapterList:
     rows = await services.lifecycle.list_adapters(principal, after or "", limit + 1)
     return AdapterList.of(rows, limit, services.catalog.base.name)
@@ -84,7 +84,7 @@ async def list_versions(
     principal: Principal,
     name: str,
     after: NumberCursor = None,
-    limit: PageSize = 20,
+    limit: PageSize = 50,
 ) -> VersionList:
     found = await services.lifecycle.list_versions(principal, name, after, limit + 1)
     return VersionList.of(found, limit, services.catalog.base.name)

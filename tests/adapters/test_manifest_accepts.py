@@ -162,6 +162,7 @@ def peft_model() -> Any:
         return transformers.LlamaForCausalLM(config)
 
 
+@pytest.mark.filterwarnings("ignore:The following .*_pattern keys did not match")
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     ranks=st.dictionaries(PATTERNS, st.integers(1, 9), max_size=4),
@@ -195,7 +196,7 @@ def test_ranks_and_scales_are_pefts(
     built = {
         (int(name.split(".")[2]), name.split(".")[-1]): (module.r["default"], module.scaling["default"])
         for name, module in model.named_modules()
-        if hasattr(module, "scaling")
+        if hasattr(module, "lora_A")
     }
     good: Upload = upload({place: rank for place, (rank, _) in built.items()})
     good.config = {"peft_type": "LORA", **options}

@@ -15,9 +15,20 @@ from deploy.local.children import LOG_BYTES, Child, ChildSpec
 from deploy.local.supervisor import FIRST_BACKOFF_S, Service, StartFailed, Supervisor
 from tests.running_platform import survivors
 
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
-PARENT = (
-    f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {STUBBORN!r}]); time.sleep(60)"
+STUBBORN = "; ".join(
+    (
+        "import signal, time",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        "print('up', flush=True)",
+        "time.sleep(60)",
+    )
+)
+PARENT = "; ".join(
+    (
+        "import subprocess, sys, time",
+        f"subprocess.Popen([sys.executable, '-c', {STUBBORN!r}])",
+        "time.sleep(60)",
+    )
 )
 
 

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,7 +73,7 @@ def control() -> None:
 
     settings = _settings()
     configure_logging()
-    run_control(settings)
+    asyncio.run(_until_told(run_control(settings)))
 
 
 @app.command("usage")
@@ -258,6 +262,16 @@ def delete_adapter(
 def _access(context: typer.Context) -> Access:
     assert isinstance(context.obj, Access)
     return context.obj
+
+
+async def _until_told(work: Coroutine[Any, Any, None]) -> None:
+    """Runs `work` until it ends or a signal says stop."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def _settings() -> Settings:

@@ -20,42 +20,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.core.adapter_loader import LoadDone, Loaders
+from engine.core.adapter_slots import Draining, Entry, SlotTable
 from engine.core.limits import MAX_FAILURES, MAX_PREFETCHES, CoreConfig
-from engine.core.plan import LoadedAdapter, Runner
+from engine.core.plan import Runner
 from engine.core.protocol import AdapterEvent, AdapterRef, Tier
-
-
-@dataclass(slots=True)
-class _Entry:
-    """An adapter that is not absent, or that somebody wants."""
-
-    ref: AdapterRef
-    users: int = 0  # open requests
-    pins: int = 0  # running sequences
-    loading: bool = False
-    loaded: LoadedAdapter | None = None
-    slot: int | None = None
-    installed: float = 0.0  # when it got its slot
-    served: bool = False  # pinned since it was loaded
-    used: int = 0  # the pool's clock of uses, for LRU order
-    hinted: bool = False  # a hint waits for it
-    leaving: bool = False  # nothing more is admitted on it, so that its host memory becomes free
-    retiring: bool = False
-
-
-@dataclass(slots=True)
-class _Slot:
-    occupant: _Entry | None = None
-    reserved_for: str | None = None  # the artefact that gets it next
 
 
 @dataclass(slots=True)
 class AdapterCounters:
     loads: Counter[str] = field(default_factory=lambda: Counter({Tier.DISK.value: 0, Tier.STORE.value: 0}))
-    evictions: Counter[str] = field(
-        default_factory=lambda: Counter({Tier.DEVICE.value: 0, Tier.HOST.value: 0})
-    )
     hits: int = 0
+    host_evictions: int = 0
 
 
 class AdapterPool:
@@ -63,17 +38,15 @@ class AdapterPool:
 
     def __init__(self, config: CoreConfig, runner: Runner, loaders: Loaders) -> None:
         self._config = config
-        self._runner = runner
         self._loaders = loaders
-        self._entries: dict[str, _Entry] = {}
-        self._slots = [_Slot() for _ in range(config.num_slots)]
+        self._entries: dict[str, Entry] = {}
+        self._slots = SlotTable(config.num_slots, runner)
         self._pending: OrderedDict[str, None] = OrderedDict()  # wanted, not yet given to a loader
         self._failures: OrderedDict[str, tuple[float, str]] = OrderedDict()
         self._slot_wanted: dict[str, float] = {}  # in host memory, waits for a slot since
         self._load_wanted: dict[str, float] = {}  # waits for room in host memory since
         self._host_bytes = 0
         self._uses = 0
-        self.slot_epoch = 0
         self.counters = AdapterCounters()
         self._events: list[AdapterEvent] = []
 
@@ -82,7 +55,7 @@ class AdapterPool:
     def enter(self, ref: AdapterRef, now: float) -> Tier | None:
         """A request for the adapter was accepted: where it is, or None if it has to be loaded (it will
         be)."""
-        entry = self._entries.setdefault(ref.artefact, _Entry(ref))
+        entry = self._entries.setdefault(ref.artefact, Entry(ref))
         entry.users += 1
         self._touch(entry)
         if entry.loaded is None:
@@ -118,7 +91,7 @@ class AdapterPool:
             return False
         if entry.leaving:
             return False
-        if self._slot_for(entry) is not None:
+        if self._slots.slot_for(entry) is not None:
             return True
         self._slot_wanted.setdefault(ref.artefact, now)
         return False
@@ -126,10 +99,11 @@ class AdapterPool:
     def pin(self, ref: AdapterRef, now: float) -> int:
         """Puts it in a slot, if it isn't in one, and keeps it there until `unpin`. Needs `can_pin`."""
         entry = self._entries[ref.artefact]
-        slot = self._slot_for(entry)
+        slot = self._slots.slot_for(entry)
         assert slot is not None, "the caller asks can_pin first"
         if entry.slot is None:
-            self._install(entry, slot, now)
+            self._slots.install(entry, slot, now)
+            self._tell(entry, Tier.DEVICE)
         self._stop_waiting_for_slot(ref.artefact)
         entry.pins += 1
         entry.served = True
@@ -154,7 +128,7 @@ class AdapterPool:
             error = f"{MAX_PREFETCHES} adapters wait to be loaded already."
             self._events.append(AdapterEvent(artefact=ref.artefact, tier=None, error=error))
             return
-        entry = self._entries.setdefault(ref.artefact, _Entry(ref))
+        entry = self._entries.setdefault(ref.artefact, Entry(ref))
         if entry.loaded is not None:
             self._tell(entry, Tier.HOST if entry.slot is None else Tier.DEVICE)
         else:
@@ -163,7 +137,7 @@ class AdapterPool:
 
     def retire(self, ref: AdapterRef) -> None:
         """Forgets it, here and on disk, as soon as no request wants it."""
-        entry = self._entries.setdefault(ref.artefact, _Entry(ref))
+        entry = self._entries.setdefault(ref.artefact, Entry(ref))
         entry.retiring = True
         if entry.users == 0:
             entry.hinted = False
@@ -182,19 +156,28 @@ class AdapterPool:
     def balance(self, now: float, remaining: Callable[[str], int]) -> None:
         """Drains slots for adapters that have waited too long. `remaining` tells how many tokens the running
         sequences of an adapter may still take, at most."""
+        rule = Draining(self._config.drain_after_s, remaining)
         for artefact in self._late(self._slot_wanted, now):
-            if all(slot.reserved_for != artefact for slot in self._slots):
-                self._reserve(artefact, now, remaining)
-        self._make_leave(len(self._late(self._load_wanted, now)), now, remaining)
+            self._slots.reserve(artefact, now, rule)
+        self._make_leave(len(self._late(self._load_wanted, now)), now, rule)
 
     def take_events(self) -> list[AdapterEvent]:
         events, self._events = self._events, []
         return events
 
     @property
+    def slot_epoch(self) -> int:
+        return self._slots.epoch
+
+    @property
+    def evictions(self) -> dict[str, int]:
+        """By the tier that was left."""
+        return {Tier.DEVICE.value: self._slots.num_evictions, Tier.HOST.value: self.counters.host_evictions}
+
+    @property
     def device(self) -> list[str]:
         """Artefacts in slots."""
-        return [slot.occupant.ref.artefact for slot in self._slots if slot.occupant is not None]
+        return [entry.ref.artefact for entry in self._slots.occupants]
 
     @property
     def host(self) -> list[str]:
@@ -211,7 +194,7 @@ class AdapterPool:
             assert entry.pins == pins[artefact], "pins are running sequences"
             assert entry.users == users[artefact], "users are open requests"
             assert entry.pins == 0 or entry.slot is not None, "what runs is in a slot"
-            assert entry.slot is None or self._slots[entry.slot].occupant is entry, "slots and entries agree"
+            assert entry.slot is None or self._slots.occupant(entry.slot) is entry, "slots and entries agree"
             assert entry.slot is None or entry.loaded is not None, "what is in a slot is in host memory"
         assert not set(pins) - set(self._entries), "what runs is known"
         assert not set(users) - set(self._entries), "what is wanted is known"
@@ -224,7 +207,7 @@ class AdapterPool:
 
     # Loading
 
-    def _want_load(self, entry: _Entry) -> None:
+    def _want_load(self, entry: Entry) -> None:
         if not entry.loading:
             self._pending.setdefault(entry.ref.artefact)
 
@@ -246,7 +229,7 @@ class AdapterPool:
             owners[entry.ref.owner] += 1
             num_loading += 1
 
-    def _next_load(self, owners: Counter[str]) -> _Entry:
+    def _next_load(self, owners: Counter[str]) -> Entry:
         """Requests before hints, owners with fewer loads under way first (one owner's slow store must not
         keep the others out), then in order of arrival."""
         entries = [self._entries[artefact] for artefact in self._pending]
@@ -270,7 +253,7 @@ class AdapterPool:
         self._retire_if_idle(entry)
         return done
 
-    def _remember_failure(self, entry: _Entry, error: str, now: float) -> None:
+    def _remember_failure(self, entry: Entry, error: str, now: float) -> None:
         artefact = entry.ref.artefact
         self._failures.pop(artefact, None)
         self._failures[artefact] = (now + self._config.failure_memory_s, error)
@@ -292,14 +275,14 @@ class AdapterPool:
             self._evict_from_host(victim)
         return True
 
-    def _shrink_host(self, keep: _Entry) -> None:
+    def _shrink_host(self, keep: Entry) -> None:
         while self._host_bytes > self._config.host_budget_bytes:
             victim = self._idle_in_host(keep, also_wanted=False)
             if victim is None:
                 return  # all of it is in use; no load starts until that changes
             self._evict_from_host(victim)
 
-    def _idle_in_host(self, keep: _Entry | None, *, also_wanted: bool) -> _Entry | None:
+    def _idle_in_host(self, keep: Entry | None, *, also_wanted: bool) -> Entry | None:
         """The least recently used adapter on which nothing runs and that nobody wants; for one that has
         waited too long, also one that is wanted, once it has had its turn since it was loaded."""
         idle = [
@@ -312,59 +295,18 @@ class AdapterPool:
         ]
         return min(idle, key=lambda entry: (entry.users > 0, not entry.leaving, entry.used), default=None)
 
-    def _evict_from_host(self, entry: _Entry) -> None:
-        if entry.slot is not None:
-            self._empty(entry.slot)
+    def _evict_from_host(self, entry: Entry) -> None:
+        self._slots.empty(entry)
         assert entry.loaded is not None
         self._host_bytes -= entry.loaded.num_bytes
         entry.loaded = None
         entry.leaving = False
         self._stop_waiting_for_slot(entry.ref.artefact)
-        self.counters.evictions[Tier.HOST.value] += 1
+        self.counters.host_evictions += 1
         self._tell(entry, None)
         if entry.users:
             self._want_load(entry)
         self._drop_if_gone(entry)
-
-    # Slots
-
-    def _slot_for(self, entry: _Entry) -> int | None:
-        """The slot in which a sequence of it could run now."""
-        artefact = entry.ref.artefact
-        if entry.slot is not None:
-            reserved_for = self._slots[entry.slot].reserved_for
-            return entry.slot if reserved_for in (None, artefact) else None
-        usable = [
-            (slot.reserved_for != artefact, slot.occupant is not None, self._age(slot), number)
-            for number, slot in enumerate(self._slots)
-            if slot.reserved_for in (None, artefact) and (slot.occupant is None or slot.occupant.pins == 0)
-        ]
-        return min(usable)[-1] if usable else None
-
-    def _age(self, slot: _Slot) -> tuple[bool, int]:
-        return (False, 0) if slot.occupant is None else (slot.occupant.users > 0, slot.occupant.used)
-
-    def _install(self, entry: _Entry, number: int, now: float) -> None:
-        if self._slots[number].occupant is not None:
-            self._empty(number)
-        assert entry.loaded is not None
-        self._runner.install(number, entry.loaded.handle)
-        self._slots[number].occupant = entry
-        entry.slot = number
-        entry.installed = now
-        self.slot_epoch += 1
-        self._tell(entry, Tier.DEVICE)
-
-    def _empty(self, number: int) -> None:
-        slot = self._slots[number]
-        entry = slot.occupant
-        assert entry is not None
-        assert entry.pins == 0, "a slot in use is never touched"
-        self._runner.clear(number)
-        slot.occupant = None
-        entry.slot = None
-        self.slot_epoch += 1
-        self.counters.evictions[Tier.DEVICE.value] += 1
 
     # Draining
 
@@ -373,41 +315,22 @@ class AdapterPool:
         late = [(since, name) for name, since in wanted.items() if now - since > self._config.drain_after_s]
         return [name for _, name in sorted(late)]
 
-    def _reserve(self, artefact: str, now: float, remaining: Callable[[str], int]) -> None:
-        free = [n for n, slot in enumerate(self._slots) if slot.reserved_for is None]
-        if number := self._first_idle(free, now, remaining):
-            self._slots[number[0]].reserved_for = artefact
-
-    def _make_leave(self, count: int, now: float, remaining: Callable[[str], int]) -> None:
+    def _make_leave(self, count: int, now: float, rule: Draining) -> None:
         """Has `count` adapters in slots leave host memory, as soon as nothing runs on them."""
         leaving = [entry for entry in self._entries.values() if entry.leaving]
         for entry in leaving[count:]:
             entry.leaving = False
-        staying = [n for n, slot in enumerate(self._slots) if slot.occupant and not slot.occupant.leaving]
-        for number in self._first_idle(staying, now, remaining)[: max(0, count - len(leaving))]:
-            occupant = self._slots[number].occupant
-            assert occupant is not None
-            occupant.leaving = True
-
-    def _first_idle(self, numbers: list[int], now: float, remaining: Callable[[str], int]) -> list[int]:
-        """Of these slots the ones that their adapters had for long enough, soonest idle first."""
-        occupied = [(number, self._slots[number].occupant) for number in numbers]
-        choices = [
-            (remaining(occupant.ref.artefact), occupant.used, number)
-            for number, occupant in occupied
-            if occupant is not None and now - occupant.installed > self._config.drain_after_s
-        ]
-        return [number for _, _, number in sorted(choices)]
+        staying = [entry for entry in self._slots.occupants if not entry.leaving]
+        for entry in rule.first_idle(staying, now)[: max(0, count - len(leaving))]:
+            entry.leaving = True
 
     def _stop_waiting_for_slot(self, artefact: str) -> None:
         self._slot_wanted.pop(artefact, None)
-        for slot in self._slots:
-            if slot.reserved_for == artefact:
-                slot.reserved_for = None
+        self._slots.unreserve(artefact)
 
     # Leaving
 
-    def _retire_if_idle(self, entry: _Entry) -> None:
+    def _retire_if_idle(self, entry: Entry) -> None:
         if not entry.retiring or entry.users or entry.pins or entry.loading:
             return
         entry.retiring = False
@@ -418,14 +341,14 @@ class AdapterPool:
         self._drop_if_gone(entry)
         self._loaders.forget(entry.ref)
 
-    def _drop_if_gone(self, entry: _Entry) -> None:
+    def _drop_if_gone(self, entry: Entry) -> None:
         """Forgets an absent adapter that nobody wants."""
         artefact = entry.ref.artefact
         idle = not (entry.users or entry.loading or entry.retiring or artefact in self._pending)
         if idle and entry.loaded is None:
             self._entries.pop(artefact, None)
 
-    def _tell(self, entry: _Entry, tier: Tier | None) -> None:
+    def _tell(self, entry: Entry, tier: Tier | None) -> None:
         loaded = entry.loaded
         self._events.append(
             AdapterEvent(
@@ -436,6 +359,6 @@ class AdapterPool:
             )
         )
 
-    def _touch(self, entry: _Entry) -> None:
+    def _touch(self, entry: Entry) -> None:
         self._uses += 1
         entry.used = self._uses

@@ -484,5 +484,5 @@ class Loop:
             preemptions_total=cache.preemptions,
             adapter_loads_total=dict(adapters.loads),
             adapter_hits_total=adapters.hits,
-            adapter_evictions_total=dict(adapters.evictions),
+            adapter_evictions_total=self._adapters.evictions,
         )

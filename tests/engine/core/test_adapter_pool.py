@@ -56,7 +56,7 @@ def test_slots_are_filled_then_taken_from_the_least_recently_used_idle_adapter()
         pool.unpin(adapter(name))
     pool.pin(adapter("c"), 0.0)
     assert sorted(runner.slots.values()) == ["b", "c"]
-    assert pool.counters.evictions["device"] == 1
+    assert pool.evictions["device"] == 1
 
 
 def test_a_slot_in_use_is_never_taken() -> None:

@@ -73,6 +73,8 @@ def _invalid(error: ValidationException | SerializationException) -> ApiError:
     if isinstance(extra, list) and extra and isinstance(extra[0], dict):
         key = extra[0].get("key")
         message = str(extra[0].get("message", error.detail))
+        if key == "data":  # of the body as a whole: the text itself names the field
+            return from_refusal(refusal_of(msgspec.ValidationError(message)))
         return BadRequest(message, param=str(key) if key else None, code="invalid_value")
     return BadRequest("The request is not valid.", code="invalid_value")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.db import SystemRead, SystemWrite
@@ -35,7 +35,7 @@ async def find_token(session: SystemRead, token_id: str) -> FoundToken | None:
         .where(
             AdminToken.token_id == token_id,
             AdminToken.revoked_at.is_(None),
-            func.coalesce(AdminToken.expires_at, "infinity") > func.now(),
+            or_(AdminToken.expires_at.is_(None), AdminToken.expires_at > func.now()),
             Admin.disabled_at.is_(None),
         )
     )

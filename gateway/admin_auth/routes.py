@@ -7,6 +7,7 @@ from typing import Any
 from litestar import Request, Response, delete, get, post
 from litestar.datastructures import Cookie
 from litestar.di import NamedDependency
+from litestar.params import JSONBody
 
 from gateway.access import PUBLIC
 from gateway.admin_auth.schemas import LogIn, SessionOut
@@ -16,7 +17,7 @@ from gateway.services import Services
 
 @post("/api/v1/session", opt={PUBLIC: True}, status_code=201, summary="Log in as an operator")
 async def log_in(
-    services: NamedDependency[Services], request: Request[Any, Any, Any], data: LogIn
+    services: NamedDependency[Services], request: Request[Any, Any, Any], data: JSONBody[LogIn]
 ) -> Response[SessionOut]:
     address = request.client.host if request.client else "unknown"
     cookie, session = await services.admins.log_in(data.email, data.password, address)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from litestar import delete, get, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, PathParameter
+from litestar.params import FromPath, JSONBody, PathParameter
 
 from gateway.api_keys.schemas import KeyCreate, KeyCreated, KeyList, KeyOut
 from gateway.audit.service import Actor
@@ -24,7 +24,7 @@ async def create_key(
     services: NamedDependency[Services],
     actor: NamedDependency[Actor],
     tenant: FromPath[UUID],
-    data: KeyCreate,
+    data: JSONBody[KeyCreate],
 ) -> KeyCreated:
     key, secret = await services.keys.create(actor, TenantId(tenant), data)
     return KeyCreated(KeyOut.of(key), secret.text)

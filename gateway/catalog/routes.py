@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from litestar import Request, Response, delete, get, post
+from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import FromPath, QueryParameter
 from litestar.types import Receive
 
 from gateway.access import SCOPE
@@ -37,42 +38,56 @@ VERSION = [f"{path}/{{number:int}}" for path in VERSIONS]
 READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
 WRITE: dict[str, object] = {SCOPE: Scope.ADAPTERS_WRITE}
 
-PageSize = Annotated[int, Parameter(ge=1, le=200, description="Entries in one answer.")]
+PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Entries in one answer.")]
 NameCursor = Annotated[
     str | None,
-    Parameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description="`next` of the page before."),
+    QueryParameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description="`next` of the page before."),
 ]
 NumberCursor = Annotated[
-    int | None, Parameter(ge=1, le=MAX_VERSION, description="`next` of the page before.")
+    int | None, QueryParameter(ge=1, le=MAX_VERSION, description="`next` of the page before.")
 ]
 
 
 @get("/v1/models", summary="The base model and the tenant's own adapters")
-async def list_models(services: Services, principal: Principal) -> ModelList:
+async def list_models(
+    services: NamedDependency[Services], principal: NamedDependency[Principal]
+) -> ModelList:
     return ModelList.of(await services.catalog.list_models(principal))
 
 
 @get("/v1/models/{model:path}", summary="One of them: name, name@3, owner/name")
-async def get_model(services: Services, principal: Principal, model: str) -> ModelOut:
+async def get_model(
+    services: NamedDependency[Services], principal: NamedDependency[Principal], model: FromPath[str]
+) -> ModelOut:
     return ModelOut.of(await services.catalog.get_model(principal, model.removeprefix("/")))
 
 
 @get(ADAPTERS, opt=READ, summary="Adapters, by name")
 async def list_adapters(
-    services: Services, principal: Principal, after: NameCursor = None, limit: PageSize = 50
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    after: NameCursor = None,
+    limit: PageSize = 50,
 ) -> AdapterList:
     rows = await services.lifecycle.list_adapters(principal, after or "", limit + 1)
     return AdapterList.of(rows, limit, services.catalog.base.name)
 
 
 @get(ADAPTER, opt=READ, summary="One adapter")
-async def get_adapter(services: Services, principal: Principal, name: str) -> AdapterOut:
+async def get_adapter(
+    services: NamedDependency[Services], principal: NamedDependency[Principal], name: FromPath[str]
+) -> AdapterOut:
     row = await services.lifecycle.get_adapter(principal, name)
     return AdapterOut.of(row, services.catalog.base.name)
 
 
 @delete(ADAPTER, opt=WRITE, status_code=200, summary="Retire an adapter with all its versions")
-async def delete_adapter(services: Services, principal: Principal, actor: Actor, name: str) -> Deleted:
+async def delete_adapter(
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    actor: NamedDependency[Actor],
+    name: FromPath[str],
+) -> Deleted:
     """The name may be used again; its version numbers are not given out again."""
     await services.lifecycle.retire(principal, actor, name, None)
     return Deleted(id=name, object="adapter.deleted")
@@ -80,9 +95,9 @@ async def delete_adapter(services: Services, principal: Principal, actor: Actor,
 
 @get(VERSIONS, opt=READ, summary="Versions of an adapter, newest first")
 async def list_versions(
-    services: Services,
-    principal: Principal,
-    name: str,
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    name: FromPath[str],
     after: NumberCursor = None,
     limit: PageSize = 50,
 ) -> VersionList:
@@ -91,14 +106,23 @@ async def list_versions(
 
 
 @get(VERSION, opt=READ, summary="One version of an adapter")
-async def get_version(services: Services, principal: Principal, name: str, number: int) -> VersionOut:
+async def get_version(
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    name: FromPath[str],
+    number: FromPath[int],
+) -> VersionOut:
     found = await services.lifecycle.get_version(principal, name, number)
     return VersionOut.of(found.adapter, found.versions[0], services.catalog.base.name)
 
 
 @delete(VERSION, opt=WRITE, status_code=200, summary="Retire one version of an adapter")
 async def delete_version(
-    services: Services, principal: Principal, actor: Actor, name: str, number: int
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    actor: NamedDependency[Actor],
+    name: FromPath[str],
+    number: FromPath[int],
 ) -> Deleted:
     """Aliases that point to it go with it; none is moved to another version."""
     await services.lifecycle.retire(principal, actor, name, number)
@@ -114,7 +138,11 @@ async def delete_version(
     responses={200: ResponseSpec(VersionOut, description="This content was there already."), **REFUSALS},
 )
 async def upload_version(
-    request: Request[Any, Any, Any], services: Services, principal: Principal, actor: Actor, name: str
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    actor: NamedDependency[Actor],
+    name: FromPath[str],
 ) -> Response[VersionOut]:
     """Proves, stores and publishes it. 201: the new version, which `live` now points to. 200: the version
     that has the same content already; nothing changed."""

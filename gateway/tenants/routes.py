@@ -7,7 +7,7 @@ from uuid import UUID
 
 from litestar import get, patch, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from gateway.audit.service import Actor
 from gateway.services import Services
@@ -18,7 +18,7 @@ PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Tenants in o
 
 @post("/api/v1/tenants", summary="Create a tenant")
 async def create_tenant(
-    services: NamedDependency[Services], actor: NamedDependency[Actor], data: TenantCreate
+    services: NamedDependency[Services], actor: NamedDependency[Actor], data: JSONBody[TenantCreate]
 ) -> TenantOut:
     return TenantOut.of(await services.tenants.create(actor, data))
 
@@ -41,7 +41,7 @@ async def change_tenant(
     services: NamedDependency[Services],
     actor: NamedDependency[Actor],
     tenant: FromPath[UUID],
-    data: TenantPatch,
+    data: JSONBody[TenantPatch],
 ) -> TenantOut:
     return TenantOut.of(await services.tenants.change(actor, tenant, data))
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from litestar.testing import AsyncTestClient
 from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from deploy.local.services import DatabaseUrls
+from gateway.admin_auth.bootstrap import ensure_admin, new_admin_token
+from gateway.app import create_app
 from gateway.config import Settings
 from gateway.credentials import Peppers
 from gateway.db import Database
@@ -72,3 +77,29 @@ def settings(database: DatabaseUrls, redis_url: str, tmp_path: Path) -> Settings
 @pytest.fixture
 def peppers(settings: Settings) -> Peppers:
     return Peppers(settings.pepper)
+
+
+@pytest.fixture
+async def client(settings: Settings, demo_model_dir: Path) -> AsyncIterator[AsyncTestClient[Any]]:
+    """The whole application with its production layers; no replica behind it."""
+    app = create_app(settings.model_copy(update={"base_model": str(demo_model_dir)}))
+    async with AsyncTestClient(app, raise_server_exceptions=False) as opened:
+        yield opened
+
+
+@dataclass(frozen=True)
+class Operator:
+    email: str
+    password: str
+    token: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.token}"}
+
+
+@pytest.fixture
+async def operator(db: Database, peppers: Peppers) -> Operator:
+    made = Operator(f"{uuid4().hex[:8]}@example.com", "correct horse battery", new_admin_token())
+    await ensure_admin(db, peppers, made.email, made.password, made.token)
+    return made

@@ -29,7 +29,9 @@ class ClientGone(Exception):
 class Client:
     """Owned by one walk. Only whole frames are written, so that a comment may stand between any two writes."""
 
-    def __init__(self, receive: Receive, send: Send, *, write_timeout_s: float, keep_alive_s: float = KEEP_ALIVE_S):
+    def __init__(
+        self, receive: Receive, send: Send, *, write_timeout_s: float, keep_alive_s: float = KEEP_ALIVE_S
+    ):
         self._receive = receive
         self._send = send
         self._write_timeout_s = write_timeout_s

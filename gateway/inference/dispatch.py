@@ -67,7 +67,9 @@ class Dispatcher:
                 await ending.lose(error)
                 RETRIES.labels("failed").inc()
                 if trip.tries >= self.patience.max_attempts:
-                    raise Unavailable("The model's replicas can't answer now.", code="replica_failed") from error
+                    raise Unavailable(
+                        "The model's replicas can't answer now.", code="replica_failed"
+                    ) from error
             except _Busy:
                 RETRIES.labels("busy").inc()
                 trip.leave_place()
@@ -117,7 +119,9 @@ class Dispatcher:
                 trip.attempt = None
                 await attempt.close()
             raise error
-        if attempt.trailer is not None and (len(self._registry.all) == 1 or trip.tries >= self.patience.max_attempts):
+        if attempt.trailer is not None and (
+            len(self._registry.all) == 1 or trip.tries >= self.patience.max_attempts
+        ):
             raise error  # the engine ended it, in its own words, and nobody else is left to ask
         raise UpstreamFailed(
             f"the replica answered {upstream.status}: {error.message}", blames=upstream.status != 503

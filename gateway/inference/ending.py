@@ -71,7 +71,9 @@ class Record:
 class Ending:
     """One per request. `reservation` is None for the gateway's own probes, which no limit holds."""
 
-    def __init__(self, trip: Trip, reservation: Reservation | None, limiter: Limiter, journal: Journal) -> None:
+    def __init__(
+        self, trip: Trip, reservation: Reservation | None, limiter: Limiter, journal: Journal
+    ) -> None:
         self._trip = trip
         self._reservation = reservation
         self._limiter = limiter
@@ -167,7 +169,7 @@ async def outlast(task: asyncio.Task[T]) -> T:
             if task.cancelled():
                 raise
             cancelled = error
-        except Exception:  # noqa: BLE001, S110  task.result() below raises it
+        except Exception:  # noqa: S110  task.result() below raises it
             pass
     if cancelled is not None:
         task.exception()  # retrieved: the cancellation is what is raised

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 TTFT = Histogram(
-    "vllm:time_to_first_token_seconds", "From a request's arrival to the first bytes sent on.", buckets=_SECONDS
+    "vllm:time_to_first_token_seconds",
+    "From a request's arrival to the first bytes sent on.",
+    buckets=_SECONDS,
 )
 TPOT = Histogram(
     "vllm:request_time_per_output_token_seconds",

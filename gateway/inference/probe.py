@@ -44,7 +44,9 @@ class Probe:
             raise ApiError(f"A completion answered {answer.status}.")
 
     def _call(self) -> Call:
-        body = msgspec.json.encode({"model": self._base.name, "prompt": [0], "max_tokens": 1, "temperature": 0})
+        body = msgspec.json.encode(
+            {"model": self._base.name, "prompt": [0], "max_tokens": 1, "temperature": 0}
+        )
         return Call(
             request_id=uuid7(),
             client_request_id=None,

@@ -1,10 +1,10 @@
 """Bytes through. A stream's whole frames go on unchanged as they come; what ends it is held back.
 
-    frames            sent at once, as the same bytes
-    data: [DONE]      held until the end has happened (`ending.py`)
-    : motet {…}       kept: it is for us
-    an error frame    sent; the engine ends its stream with it, and no [DONE] follows
-    no end at all     the replica broke off: an error frame, and no [DONE]
+frames            sent at once, as the same bytes
+data: [DONE]      held until the end has happened (`ending.py`)
+: motet {…}       kept: it is for us
+an error frame    sent; the engine ends its stream with it, and no [DONE] follows
+no end at all     the replica broke off: an error frame, and no [DONE]
 """
 
 from __future__ import annotations

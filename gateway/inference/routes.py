@@ -6,9 +6,8 @@ import asyncio
 from typing import Any, Final
 
 from litestar import asgi
-from litestar.types import Receive
+from litestar.types import Receive, Send
 from litestar.types import Scope as AsgiScope
-from litestar.types import Send
 
 from gateway.access import EPOCH_CHECKED, METHODS, SCOPE, principal_of
 from gateway.inference.call import Endpoint

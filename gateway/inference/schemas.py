@@ -53,7 +53,9 @@ def _resolve(node: Any, definitions: dict[str, Any]) -> Any:
         case {"$ref": str(name)}:
             return _resolve(definitions[name], definitions)
         case dict():
-            return {key: _resolve(value, definitions) for key, value in node.items() if key != "discriminator"}
+            return {
+                key: _resolve(value, definitions) for key, value in node.items() if key != "discriminator"
+            }
         case list():
             return [_resolve(item, definitions) for item in node]
         case _:

@@ -191,7 +191,9 @@ class Walk:
         attempt = await client.patiently(begin)
         metrics.TTFT.observe(asyncio.get_running_loop().time() - trip.call.arrived)
         relayed = await relay(attempt, client, self._parts.dispatcher.patience.idle_s)
-        record = await ending.finish(Cause.FAILED if relayed.broke_off and not relayed.terminal else Cause.COMPLETE)
+        record = await ending.finish(
+            Cause.FAILED if relayed.broke_off and not relayed.terminal else Cause.COMPLETE
+        )
         finished = record is not None and record.outcome == "finished"
         await client.write(_last_bytes(relayed, finished), more=False)
 
@@ -246,4 +248,3 @@ def answer_headers(call: Call, reservation: Reservation | None) -> dict[str, str
 def processing(call: Call) -> dict[str, str]:
     spent = asyncio.get_running_loop().time() - call.arrived
     return {"openai-processing-ms": str(round(spent * 1000))}
-

@@ -81,9 +81,7 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         yield Serving(walk, Probe(walk, needs.base), registry, queue)
 
 
-def _parts(
-    needs: Needs, queue: FairQueue, registry: Registry, limiter: Limiter, journal: Journal
-) -> Parts:
+def _parts(needs: Needs, queue: FairQueue, registry: Registry, limiter: Limiter, journal: Journal) -> Parts:
     settings = needs.settings
     patience = Patience(
         queue_wait_s=settings.queue_wait_s,

@@ -101,7 +101,10 @@ class Limiter:
     async def reserve(self, reservation: Reservation, tokens: int) -> None:
         """Tokens for the most the request may use; raises `RateLimited`, and then the reservation has ended."""
         keys = reservation.keys
-        limits = [reservation.tenant_limits.tokens_per_minute or 0, reservation.key_limits.tokens_per_minute or 0]
+        limits = [
+            reservation.tenant_limits.tokens_per_minute or 0,
+            reservation.key_limits.tokens_per_minute or 0,
+        ]
         verdict = Verdict.parse(
             "tokens",
             await self._call(

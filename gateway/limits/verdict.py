@@ -49,8 +49,21 @@ class Verdict:
 
     @classmethod
     def parse(cls, meter: Meter, answer: list[int | bytes]) -> Verdict:
-        state, epoch, which, refused_limit, available, wait, limit, remaining, reset = (int(a) for a in answer)
-        return cls(meter, state, epoch if epoch >= 0 else None, Level(which), refused_limit, available, wait, limit, remaining, reset)
+        state, epoch, which, refused_limit, available, wait, limit, remaining, reset = (
+            int(a) for a in answer
+        )
+        return cls(
+            meter,
+            state,
+            epoch if epoch >= 0 else None,
+            Level(which),
+            refused_limit,
+            available,
+            wait,
+            limit,
+            remaining,
+            reset,
+        )
 
     @property
     def headers(self) -> dict[str, str]:

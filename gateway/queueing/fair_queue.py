@@ -107,7 +107,9 @@ class FairQueue:
             self._withdraw(tenant, flow, waiter)
             SHED.labels("wait").inc()
             raise Timeout(
-                f"No replica had room within {limit_s:.0f} s.", code="queue_timeout", headers=retry_headers(1.0)
+                f"No replica had room within {limit_s:.0f} s.",
+                code="queue_timeout",
+                headers=retry_headers(1.0),
             ) from None
         except asyncio.CancelledError:
             self._withdraw(tenant, flow, waiter)

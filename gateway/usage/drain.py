@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -64,6 +65,18 @@ async def drain_dead(db: Database, folder: Path) -> int:
                 added += await _drain_file(db, path, "control")
                 path.unlink(missing_ok=True)
     return added
+
+
+async def journalled(folder: Path) -> set[tuple[UUID, int]]:
+    """The attempts that lie in any segment, of live workers too: their rows are on their way."""
+    found: set[tuple[UUID, int]] = set()
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        try:
+            events, _ = decode_lines(await asyncio.to_thread(path.read_bytes))
+        except (FileNotFoundError, msgspec.MsgspecError):
+            continue  # drained meanwhile, or damaged: then the engine's line is what is left
+        found |= {(event.request_id, event.attempt) for event in events}
+    return found
 
 
 @contextmanager

@@ -11,7 +11,9 @@ JOURNAL_SYNC = Histogram(
     buckets=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0),
 )
 LEDGER_LAG = Gauge(
-    "motet_gateway_ledger_lag_seconds", "Age of the oldest usage not yet in the ledger.", multiprocess_mode="livemax"
+    "motet_gateway_ledger_lag_seconds",
+    "Age of the oldest usage not yet in the ledger.",
+    multiprocess_mode="livemax",
 )
 LEDGER_ROWS = Counter("motet_gateway_ledger_rows_total", "Rows that entered the ledger.", ["by"])
 RECONCILE = Counter(

@@ -25,6 +25,10 @@ _TO_LEDGER = text(
     f"INSERT INTO usage_ledger ({_NAMES}) SELECT {_NAMES} FROM usage_staging WHERE batch = :batch"  # noqa: S608  names are this file's
     " ON CONFLICT (request_id, attempt) DO NOTHING"
 )
+_GIVE_UP = text(
+    f"INSERT INTO usage_ledger ({_NAMES}) SELECT {_NAMES} FROM usage_staging"  # noqa: S608  names are this file's
+    " WHERE batch = :batch AND ended_at < now() - interval '1 day' ON CONFLICT (request_id, attempt) DO NOTHING"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,17 @@ async def forget_uncounted(session: SystemWrite, attempts: Sequence[tuple[UUID, 
                 tuple_(UsageStaging.request_id, UsageStaging.attempt).in_(attempts),
             )
         )
+
+
+async def give_up_uncounted(session: SystemWrite) -> int:
+    """Attempts whose replica never told its count, a day later: a row that counts and bills nothing."""
+    await session.execute(_GIVE_UP, {"batch": UNCOUNTED})
+    gone = await session.execute(
+        delete(UsageStaging).where(
+            UsageStaging.batch == UNCOUNTED, UsageStaging.ended_at < func.now() - timedelta(days=1)
+        )
+    )
+    return int(gone.rowcount)  # type: ignore[attr-defined]  # a CursorResult, as every DELETE's
 
 
 async def totals(session: TenantRead, tenant: UUID, first: date, last: date) -> list[UsageLine]:

@@ -22,7 +22,12 @@ class UsageRow(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, line: UsageLine) -> UsageRow:
         return cls(
-            line.day, line.adapter, line.requests, line.prompt_tokens, line.completion_tokens, line.cached_tokens
+            line.day,
+            line.adapter,
+            line.requests,
+            line.prompt_tokens,
+            line.completion_tokens,
+            line.cached_tokens,
         )
 
 

@@ -86,7 +86,9 @@ class MotetDriver:
             raise UpstreamFailed("the replica did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
             sent = not isinstance(error, aiohttp.ClientConnectorError)
-            raise UpstreamFailed(f"the replica can't be reached: {type(error).__name__}", sent=sent) from error
+            raise UpstreamFailed(
+                f"the replica can't be reached: {type(error).__name__}", sent=sent
+            ) from error
         return MotetUpstream(response)
 
     async def abort(self, request_id: str, attempt: int) -> Trailer | None:

@@ -29,7 +29,8 @@ from gateway.inference.ending import drained
 from gateway.inference.probe import Probe
 from gateway.inference.service import BodyLimits, Door, Parts, Walk
 from gateway.limits.limiter import Limiter
-from gateway.principal import Limits, Principal, Scope as KeyScope, TenantId
+from gateway.principal import Limits, Principal, TenantId
+from gateway.principal import Scope as KeyScope
 from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
@@ -198,9 +199,14 @@ async def _served(walk: Walk, keys: Keys) -> AsyncIterator[str]:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
-        if stale["principal"].tenant != keys.now.tenant or stale["principal"].key_limits != keys.now.key_limits:
+        if (
+            stale["principal"].tenant != keys.now.tenant
+            or stale["principal"].key_limits != keys.now.key_limits
+        ):
             stale["principal"] = keys.now
-        door = Door(Endpoint(scope["path"]), stale["principal"], scope, receive, asyncio.get_running_loop().time())
+        door = Door(
+            Endpoint(scope["path"]), stale["principal"], scope, receive, asyncio.get_running_loop().time()
+        )
         try:
             await walk.serve(door, send)
         except (ApiError, RequestRefused) as raised:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.inference.frames import FrameScanner, FrameTooLong, MAX_FRAME_BYTES, sort_frames, split_frames
+from gateway.inference.frames import MAX_FRAME_BYTES, FrameScanner, FrameTooLong, sort_frames, split_frames
 
 TRAILER = {
     "usage": {"prompt": 3, "completion": 2, "cached": 0},

@@ -24,8 +24,11 @@ def ask(stream: bool = False, **more: Any) -> dict[str, Any]:
     return {"model": "pirate", "messages": [{"role": "user", "content": "Hé"}], "stream": stream, **more}
 
 
-async def post(http: aiohttp.ClientSession, worker: Worker, body: Any, path: str = CHAT) -> tuple[int, Any, Any]:
-    async with http.post(worker.url + path, json=body) as answer:
+async def post(
+    http: aiohttp.ClientSession, worker: Worker, body: Any, path: str = CHAT
+) -> tuple[int, Any, Any]:
+    data = io.BytesIO(json.dumps(body, ensure_ascii=False).encode())
+    async with http.post(worker.url + path, data=data) as answer:
         raw = await answer.read()
         return answer.status, answer.headers, raw
 
@@ -43,7 +46,11 @@ async def test_a_unary_answer_passes_through_byte_for_byte(
     assert seen.headers["x-motet-version"] == "pirate@3"
     assert seen.headers["x-motet-max-tokens"] == "1024"
     assert headers["x-request-id"] == seen.request
-    assert (headers["x-motet-adapter"], headers["x-motet-version"], headers["x-motet-digest"]) == ("pirate", "3", ADAPTER)
+    assert (headers["x-motet-adapter"], headers["x-motet-version"], headers["x-motet-digest"]) == (
+        "pirate",
+        "3",
+        ADAPTER,
+    )
     assert headers["x-motet-default-max-tokens"] == "1024"
     assert headers["x-ratelimit-limit-tokens"] == "100000000"
     assert int(headers["openai-processing-ms"]) >= 0
@@ -89,9 +96,16 @@ async def test_a_stream_cut_by_its_replica_ends_with_an_error_and_no_done(
     status, _, raw = await post(http, worker, ask(stream=True))
     assert status == 200
     assert b"[DONE]" not in raw
-    assert json.loads(raw.decode().split("\n\n")[-2].removeprefix("data: "))["error"]["code"] == "upstream_error"
+    assert (
+        json.loads(raw.decode().split("\n\n")[-2].removeprefix("data: "))["error"]["code"] == "upstream_error"
+    )
     (event,) = worker.events()
-    assert (event.outcome, event.completion_tokens, event.billed_prompt_tokens, event.billed_completion_tokens) == ("failed", 2, 0, 0)
+    assert (
+        event.outcome,
+        event.completion_tokens,
+        event.billed_prompt_tokens,
+        event.billed_completion_tokens,
+    ) == ("failed", 2, 0, 0)
     await worker.settled()
 
 
@@ -124,7 +138,11 @@ async def test_a_client_that_leaves_pays_for_what_was_computed(
         await seen.aborted.wait()
     await worker.settled()
     (event,) = worker.events()
-    assert (event.outcome, event.completion_tokens, event.billed_completion_tokens) == ("aborted", seen.generated, seen.generated)
+    assert (event.outcome, event.completion_tokens, event.billed_completion_tokens) == (
+        "aborted",
+        seen.generated,
+        seen.generated,
+    )
     assert event.billed_prompt_tokens == 7
 
 
@@ -287,7 +305,9 @@ async def test_done_without_a_trailer_asks_for_the_record(
     await worker.settled()
 
 
-async def test_a_moved_epoch_reads_the_tenant_again(worker: Worker, upstream: Upstream, http: aiohttp.ClientSession) -> None:
+async def test_a_moved_epoch_reads_the_tenant_again(
+    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
     tenant = worker.keys.now.tenant
     await worker.redis.set(f"{{{tenant}}}:epoch", 5)
     assert (await post(http, worker, ask()))[0] == 200
@@ -295,7 +315,9 @@ async def test_a_moved_epoch_reads_the_tenant_again(worker: Worker, upstream: Up
     await worker.settled()
 
 
-async def test_the_prefetch_hint_names_the_owner(worker: Worker, upstream: Upstream, http: aiohttp.ClientSession) -> None:
+async def test_the_prefetch_hint_names_the_owner(
+    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
     await post(http, worker, ask())
     while not upstream.prefetched:
         await asyncio.sleep(0.01)
@@ -303,7 +325,9 @@ async def test_the_prefetch_hint_names_the_owner(worker: Worker, upstream: Upstr
     await worker.settled()
 
 
-async def test_the_deep_probe_is_a_real_completion_that_bills_nobody(worker: Worker, upstream: Upstream) -> None:
+async def test_the_deep_probe_is_a_real_completion_that_bills_nobody(
+    worker: Worker, upstream: Upstream
+) -> None:
     await worker.probe()
     assert upstream.only().headers["x-motet-purpose"] == "probe"
     (event,) = worker.events()

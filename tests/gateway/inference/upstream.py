@@ -98,9 +98,20 @@ class Upstream:
         body = await request.read()
         if self.script.busy > 0:
             self.script.busy -= 1
-            return _error(503, {"message": "full", "type": "service_unavailable_error", "param": None, "code": "replica_busy"})
+            return _error(
+                503,
+                {
+                    "message": "full",
+                    "type": "service_unavailable_error",
+                    "param": None,
+                    "code": "replica_busy",
+                },
+            )
         seen = Seen(
-            request.headers["x-motet-request"], int(request.headers["x-motet-attempt"]), dict(request.headers), body
+            request.headers["x-motet-request"],
+            int(request.headers["x-motet-attempt"]),
+            dict(request.headers),
+            body,
         )
         assert (seen.request, seen.attempt) not in self.seen
         self.seen[seen.request, seen.attempt] = seen
@@ -130,7 +141,11 @@ class Upstream:
             self._end(seen, "aborted")
             return response
         if seen.outcome is not None:  # aborted
-            return _error(503, {"message": "aborted", "type": "server_error", "param": None, "code": "aborted"}, self._trailer(seen))
+            return _error(
+                503,
+                {"message": "aborted", "type": "server_error", "param": None, "code": "aborted"},
+                self._trailer(seen),
+            )
         self._end(seen, "finished")
         message = {"role": "assistant", "content": "".join(self.script.words)}
         answer = {
@@ -139,7 +154,11 @@ class Upstream:
             "created": 1,
             "model": asked["model"],
             "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": seen.prompt, "completion_tokens": seen.generated, "total_tokens": seen.prompt + seen.generated},
+            "usage": {
+                "prompt_tokens": seen.prompt,
+                "completion_tokens": seen.generated,
+                "total_tokens": seen.prompt + seen.generated,
+            },
         }
         return web.Response(
             body=json.dumps(answer, ensure_ascii=False).encode(),
@@ -159,13 +178,20 @@ class Upstream:
     async def _stream(self, request: web.Request, seen: Seen, asked: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        head = {"id": f"chatcmpl-{seen.request}", "object": "chat.completion.chunk", "created": 1, "model": asked["model"]}
+        head = {
+            "id": f"chatcmpl-{seen.request}",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": asked["model"],
+        }
         for number, word in enumerate(self.script.words):
             if await self._interfere(request, response, seen, number):
                 return response
             seen.generated += 1
             delta = {"role": "assistant", "content": word} if number == 0 else {"content": word}
-            await self._frame(response, {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+            await self._frame(
+                response, {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+            )
             await asyncio.sleep(self.script.pause_s)
         await self._frame(response, {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
         self._end(seen, "finished")
@@ -190,7 +216,17 @@ class Upstream:
             return True
         if script.fail_after == number:
             self._end(seen, "core_failed")
-            await self._frame(response, {"error": {"message": "The engine failed.", "type": "server_error", "param": None, "code": None}})
+            await self._frame(
+                response,
+                {
+                    "error": {
+                        "message": "The engine failed.",
+                        "type": "server_error",
+                        "param": None,
+                        "code": None,
+                    }
+                },
+            )
             await self._send_trailer(response, seen)
             return True
         return False
@@ -200,7 +236,9 @@ class Upstream:
         await self._bytes(response, f"data: {text}{self.script.newline * 2}".encode())
 
     async def _send_trailer(self, response: web.StreamResponse, seen: Seen) -> None:
-        await self._bytes(response, f": motet {json.dumps(self._trailer(seen))}{self.script.newline * 2}".encode())
+        await self._bytes(
+            response, f": motet {json.dumps(self._trailer(seen))}{self.script.newline * 2}".encode()
+        )
 
     async def _bytes(self, response: web.StreamResponse, data: bytes) -> None:
         size = self.script.chunk_bytes or len(data)
@@ -259,7 +297,9 @@ class Upstream:
         return web.Response(status=204)
 
     async def _state(self, _: web.Request) -> web.Response:
-        return web.json_response({"sequence": 1, "running": 0, "waiting": 0, "waiting_tokens": 0, "device": [], "host": []})
+        return web.json_response(
+            {"sequence": 1, "running": 0, "waiting": 0, "waiting_tokens": 0, "device": [], "host": []}
+        )
 
     async def _journal(self, request: web.Request) -> web.Response:
         after, limit = int(request.query["after"]), int(request.query["limit"])

@@ -83,7 +83,11 @@ async def test_finish_and_disconnect_race(redis: Redis, principal: Callable[...,
     who = principal(tenant=Limits(tokens_per_minute=LIMIT, max_parallel=64))
     for round_ in range(50):
         reservation = await limiter.admit(who, f"r{round_}")
-        calls = [limiter.reserve(reservation, 500), limiter.settle(reservation, 10), limiter.settle(reservation, 10)]
+        calls = [
+            limiter.reserve(reservation, 500),
+            limiter.settle(reservation, 10),
+            limiter.settle(reservation, 10),
+        ]
         random.Random(round_).shuffle(calls)
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(a is True for a in answers) == 1

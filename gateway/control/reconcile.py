@@ -1,0 +1,285 @@
+"""The ledger against the engines' own journals, line by line.
+
+A line whose row is there is compared. One whose row is missing after `GRACE_S` belonged to a worker that died (or
+lost its disk): it is added from the engine's count. What it bills:
+
+    purpose is not `tenant`                                  nothing
+    outcome is not finished or aborted                       nothing
+    another attempt of the request is billed, or came later  nothing
+    a worker had written that the replica was lost           by what the worker saw (only a client that left pays)
+    else                                                     the engine's real count
+
+A journal's cursor moves past a line only when its row is there, so that a restart loses nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from gateway.control.cursors import Cursors
+from gateway.db import Database, SystemWrite
+from gateway.ids import time_of
+from gateway.models import UsageLedger, UsageStaging
+from gateway.replicas.driver import Driver, JournalLine, UpstreamFailed
+from gateway.usage import repository
+from gateway.usage.drain import journalled
+from gateway.usage.event import BILLED_OUTCOMES, COLUMNS, UsageEvent
+from gateway.usage.metrics import LEDGER_ROWS, RECONCILE
+
+log = structlog.get_logger(__name__)
+
+GRACE_S = 15.0
+"""A live worker needs about a second to bring its rows in."""
+
+PAGE_LINES = 1_000
+MAX_PENDING = 20_000
+"""Lines that wait, per journal; beyond it no more are read until some are settled."""
+
+Attempt = tuple[UUID, int]
+
+
+@dataclass(slots=True)
+class _Pending:
+    line: JournalLine
+    request: UUID
+    seen_at: float
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.request, self.line.attempt
+
+
+@dataclass(slots=True)
+class _Source:
+    """One replica's journal as far as it was read."""
+
+    driver: Driver
+    journal_id: str = ""
+    read_to: int = 0
+    pending: dict[int, _Pending] = field(default_factory=dict)
+
+    @property
+    def settled_to(self) -> int:
+        return min(self.pending) - 1 if self.pending else self.read_to
+
+
+class Reconciler:
+    """Held by the leader; its memory is only what the cursors have not passed yet."""
+
+    def __init__(
+        self,
+        db: Database,
+        drivers: Iterable[Driver],
+        *,
+        base_id: str,
+        journal_dir: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._db = db
+        self._sources = [_Source(driver) for driver in drivers]
+        self._base_id = base_id
+        self._journal_dir = journal_dir
+        self._clock = clock
+        self._cursors = Cursors(db)
+
+    async def run_once(self) -> int:
+        """Reads what is new, settles what can be; gives the number of rows added. Raises `Unavailable`."""
+        for source in self._sources:
+            try:
+                await self._read(source)
+            except UpstreamFailed as error:
+                log.info("engine_journal_unread", reason=str(error))
+        added = await self._settle()
+        for source in self._sources:
+            if source.journal_id:
+                await self._cursors.move(source.journal_id, source.settled_to)
+        return added
+
+    async def _read(self, source: _Source) -> None:
+        while len(source.pending) < MAX_PENDING:
+            page = await source.driver.journal(source.read_to, PAGE_LINES)
+            if page.journal_id != source.journal_id:  # first contact, or the engine began a new one
+                source.journal_id, source.pending = page.journal_id, {}
+                source.read_to = await self._cursors.position(page.journal_id)
+                continue
+            if not page.lines:
+                return
+            for line in page.lines:
+                self._take(source, line)
+            source.read_to = page.lines[-1].n
+
+    def _take(self, source: _Source, line: JournalLine) -> None:
+        request = _uuid(line.request)
+        if request is None or _uuid(line.tenant) is None:
+            RECONCILE.labels("foreign").inc()  # someone asked the replica directly: nobody's usage
+            return
+        source.pending[line.n] = _Pending(line, request, self._clock())
+
+    async def _settle(self) -> int:
+        waiting = [pending for source in self._sources for pending in source.pending.values()]
+        added = 0
+        for start in range(0, len(waiting), PAGE_LINES):
+            added += await self._settle_some(waiting[start : start + PAGE_LINES], waiting)
+        return added
+
+    async def _settle_some(self, some: Sequence[_Pending], all_waiting: Sequence[_Pending]) -> int:
+        async with self._db.system_session() as session:
+            facts = await _facts(session, some, all_waiting)
+            settled = {p.attempt for p in some if facts.compare(p.line, p.request)}
+            missing = [p for p in some if p.attempt not in settled and self._is_due(p, facts)]
+            if missing:
+                written = await journalled(self._journal_dir)  # a live worker brings these in itself
+                missing = [p for p in missing if p.attempt not in written]
+            events = [facts.event(p.line, p.request, self._base_id) for p in missing]
+            added = await repository.insert_events(session, events)
+            await repository.forget_uncounted(session, [p.attempt for p in missing])
+        settled |= {p.attempt for p in missing}
+        for source in self._sources:
+            source.pending = {n: p for n, p in source.pending.items() if p.attempt not in settled}
+        self._report(missing, events, added)
+        return added
+
+    def _is_due(self, pending: _Pending, facts: _Facts) -> bool:
+        return pending.attempt in facts.uncounted or self._clock() - pending.seen_at >= GRACE_S
+
+    def _report(self, missing: Sequence[_Pending], events: Sequence[UsageEvent], added: int) -> None:
+        LEDGER_ROWS.labels("reconciler").inc(added)
+        for event in events:
+            billed = event.billed_prompt_tokens + event.billed_completion_tokens > 0
+            RECONCILE.labels("added" if billed else "unbilled").inc()
+        if missing:
+            log.warning("ledger_rows_added", num_rows=added, num_lines=len(missing))
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is known of some requests: their rows, the rows that wait for a count, and all lines that wait."""
+
+    rows: dict[Attempt, UsageLedger]
+    uncounted: dict[Attempt, UsageStaging]
+    billed: set[UUID]
+    latest: dict[UUID, int]  # highest attempt anybody knows of
+
+    def compare(self, line: JournalLine, request: UUID) -> bool:
+        """Whether the line has its row; says so when their counts differ."""
+        row = self.rows.get((request, line.attempt))
+        if row is None:
+            return False
+        same = (row.prompt_tokens, row.completion_tokens, row.cached_tokens) == (
+            line.prompt,
+            line.completion,
+            line.cached,
+        )
+        RECONCILE.labels("equal" if same else "mismatch").inc()
+        if not same:
+            log.error(
+                "ledger_mismatch",
+                request=line.request,
+                attempt=line.attempt,
+                ledger_tokens=[row.prompt_tokens, row.completion_tokens, row.cached_tokens],
+                engine_tokens=[line.prompt, line.completion, line.cached],
+            )
+        return True
+
+    def event(self, line: JournalLine, request: UUID, base_id: str) -> UsageEvent:
+        waiting = self.uncounted.get((request, line.attempt))
+        outcome = waiting.outcome if waiting is not None else line.outcome
+        billed = self._bills(line, request, outcome)
+        if billed:
+            self.billed.add(request)
+        event = _staged_event(waiting) if waiting is not None else _line_event(line, request, base_id)
+        return msgspec.structs.replace(
+            event,
+            outcome=outcome,
+            prompt_tokens=line.prompt,
+            completion_tokens=line.completion,
+            cached_tokens=line.cached,
+            billed_prompt_tokens=line.prompt if billed else 0,
+            billed_completion_tokens=line.completion if billed else 0,
+            billed_cached_tokens=line.cached if billed else 0,
+            queue_ms=_whole(line.queue_ms),
+            load_ms=_whole(line.load_ms),
+            ttft_ms=_whole(line.ttft_ms),
+            total_ms=_whole(line.total_ms),
+            tier=line.tier or None,
+            counted=True,
+        )
+
+    def _bills(self, line: JournalLine, request: UUID, outcome: str) -> bool:
+        return (
+            line.purpose == "tenant"
+            and outcome in BILLED_OUTCOMES
+            and request not in self.billed
+            and line.attempt == self.latest[request]
+        )
+
+
+async def _facts(session: SystemWrite, some: Sequence[_Pending], all_waiting: Sequence[_Pending]) -> _Facts:
+    requests = list({pending.request for pending in some})
+    rows = await repository.attempts_of(session, requests)
+    uncounted = await repository.uncounted_of(session, requests)
+    latest: dict[UUID, int] = defaultdict(int)
+    known = [(row.request_id, row.attempt) for row in rows]
+    known += [(row.request_id, row.attempt) for row in uncounted]
+    known += [pending.attempt for pending in all_waiting]
+    for request, attempt in known:
+        latest[request] = max(latest[request], attempt)
+    return _Facts(
+        rows={(row.request_id, row.attempt): row for row in rows},
+        uncounted={(row.request_id, row.attempt): row for row in uncounted},
+        billed={row.request_id for row in rows if row.billed_prompt_tokens or row.billed_completion_tokens},
+        latest=latest,
+    )
+
+
+def _staged_event(row: UsageStaging) -> UsageEvent:
+    return UsageEvent(**{name: getattr(row, name) for name in COLUMNS})
+
+
+def _line_event(line: JournalLine, request: UUID, base_id: str) -> UsageEvent:
+    name, _, version = line.version.partition("@")
+    tenant = _uuid(line.tenant)
+    assert tenant is not None  # `_take` turned others away
+    return UsageEvent(
+        request_id=request,
+        attempt=line.attempt,
+        tenant_id=tenant,
+        key_id=line.key,
+        base_id=base_id,
+        outcome=line.outcome,
+        created_at=time_of(request),
+        ended_at=_moment(line.ended_at),
+        purpose=line.purpose,
+        adapter_name=name or None,
+        adapter_version=int(version) if version.isdigit() else None,
+        artefact=line.artefact,
+        owner_id=_uuid(line.owner or ""),
+    )
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.now(UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _whole(milliseconds: float | None) -> int | None:
+    return None if milliseconds is None else round(milliseconds)

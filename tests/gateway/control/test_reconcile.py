@@ -1,0 +1,245 @@
+"""The ledger against engine journals: nothing missing, nothing billed twice, whatever died in between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+from sqlalchemy import select, text
+
+from gateway.control.cursors import Cursors
+from gateway.control.leader import LOCK, leadership
+from gateway.control.process import ensure_partitions
+from gateway.control.reconcile import GRACE_S, Reconciler
+from gateway.db import Database
+from gateway.ids import uuid7
+from gateway.models import UsageLedger, UsageStaging
+from gateway.principal import TenantId
+from gateway.replicas.driver import JournalLine, JournalPage, ReplicaView, Trailer, Upstream, UpstreamFailed
+from gateway.usage.drain import drain_own
+from gateway.usage.journal import Journal
+from tests.gateway.usage.test_journal import make_event
+
+
+class JournalOnly:
+    """A replica of which only the journal is read."""
+
+    def __init__(self) -> None:
+        self.journal_id = f"journal-{uuid4()}"
+        self.lines: list[JournalLine] = []
+        self.away = False
+
+    def add(self, tenant: UUID, request: UUID, attempt: int = 1, **more: Any) -> JournalLine:
+        facts: dict[str, Any] = {
+            "n": len(self.lines) + 1,
+            "request": str(request),
+            "attempt": attempt,
+            "tenant": str(tenant),
+            "key": "k1",
+            "outcome": "finished",
+            "prompt": 10,
+            "completion": 20,
+            "cached": 0,
+            "ended_at": "2026-01-01T00:00:00Z",
+            "version": "pirate@3",
+            "artefact": "a" * 64,
+            "owner": str(tenant),
+        }
+        line = msgspec.convert(facts | more, JournalLine)
+        self.lines.append(line)
+        return line
+
+    async def journal(self, after: int, limit: int) -> JournalPage:
+        if self.away:
+            raise UpstreamFailed("away")
+        lines = [line for line in self.lines if line.n > after][:limit]
+        return JournalPage(self.journal_id, lines, lines[-1].n if lines else after)
+
+    async def open(
+        self, path: str, body: bytes, headers: Mapping[str, str], first_byte_timeout_s: float
+    ) -> Upstream:
+        raise UpstreamFailed("only a journal")
+
+    async def abort(self, request_id: str, attempt: int) -> Trailer | None:
+        raise UpstreamFailed("only a journal")
+
+    async def prefetch(self, artefact: str, owner: str) -> None:
+        raise UpstreamFailed("only a journal")
+
+    async def ready(self) -> bool:
+        return True
+
+    async def view(self) -> ReplicaView:
+        return ReplicaView()
+
+
+class Bench:
+    """A reconciler over two replicas, with a clock of its own."""
+
+    def __init__(self, db: Database, folder: Path) -> None:
+        self.db = db
+        self.folder = folder
+        self.now = 0.0
+        self.replicas = [JournalOnly(), JournalOnly()]
+        self.reconciler = self.restarted()
+
+    def restarted(self) -> Reconciler:
+        self.reconciler = Reconciler(
+            self.db, self.replicas, base_id="base", journal_dir=self.folder, clock=lambda: self.now
+        )
+        return self.reconciler
+
+    async def after_grace(self) -> int:
+        first = await self.reconciler.run_once()
+        self.now += GRACE_S + 1
+        return first + await self.reconciler.run_once()
+
+    async def rows(self, request: UUID) -> dict[int, tuple[str, int, int]]:
+        """attempt → (outcome, completion, billed completion)"""
+        async with self.db.system_reader() as session:
+            rows = await session.scalars(select(UsageLedger).where(UsageLedger.request_id == request))
+            return {r.attempt: (r.outcome, r.completion_tokens, r.billed_completion_tokens) for r in rows}
+
+
+@pytest.fixture
+def bench(db: Database, tmp_path: Path) -> Bench:
+    return Bench(db, tmp_path)
+
+
+async def test_a_dead_workers_requests_are_added_at_the_engines_count(bench: Bench, tenant: TenantId) -> None:
+    finished, cut = uuid7(), uuid7()
+    bench.replicas[0].add(tenant, finished)
+    bench.replicas[0].add(tenant, cut, outcome="aborted", completion=7)
+    assert await bench.reconciler.run_once() == 0  # a live worker may still bring them in
+    assert await bench.after_grace() == 2
+    assert await bench.rows(finished) == {1: ("finished", 20, 20)}
+    assert await bench.rows(cut) == {1: ("aborted", 7, 7)}
+    async with bench.db.system_reader() as session:
+        row = (await session.scalars(select(UsageLedger).where(UsageLedger.request_id == cut))).one()
+        assert (row.adapter_name, row.adapter_version, row.tenant_id, row.owner_id) == (
+            "pirate",
+            3,
+            tenant,
+            tenant,
+        )
+
+
+async def test_what_is_there_is_compared_and_left_alone(
+    bench: Bench, tenant: TenantId, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    event = make_event(tenant_id=tenant, completion_tokens=20, billed_completion_tokens=20, prompt_tokens=10)
+    await journal.append(event)
+    await drain_own(bench.db, journal)
+    await journal.close()
+    bench.replicas[0].add(tenant, event.request_id)
+    assert await bench.after_grace() == 0
+    assert await bench.rows(event.request_id) == {1: ("finished", 20, 20)}
+
+
+async def test_a_live_workers_journal_is_waited_for(bench: Bench, tenant: TenantId) -> None:
+    journal = Journal(bench.folder)
+    event = make_event(
+        tenant_id=tenant,
+        outcome="failed",
+        completion_tokens=20,
+        billed_completion_tokens=0,
+        billed_prompt_tokens=0,
+    )
+    await journal.append(event)  # on disk, and its worker can't reach the database
+    bench.replicas[0].add(tenant, event.request_id, outcome="aborted")
+    assert await bench.after_grace() == 0
+    await drain_own(bench.db, journal)
+    assert await bench.reconciler.run_once() == 0
+    assert await bench.rows(event.request_id) == {1: ("failed", 20, 0)}
+    await journal.close()
+
+
+async def test_a_retried_request_is_billed_once_on_its_last_attempt(bench: Bench, tenant: TenantId) -> None:
+    request = uuid7()
+    bench.replicas[0].add(tenant, request, 1, outcome="aborted", completion=3)
+    bench.replicas[1].add(tenant, request, 2)
+    assert await bench.after_grace() == 2
+    assert await bench.rows(request) == {1: ("aborted", 3, 0), 2: ("finished", 20, 20)}
+
+
+async def test_probes_and_failures_bill_nothing(bench: Bench, tenant: TenantId) -> None:
+    probe, failed = uuid7(), uuid7()
+    bench.replicas[0].add(tenant, probe, purpose="probe")
+    bench.replicas[0].add(tenant, failed, outcome="adapter_failed", completion=0)
+    assert await bench.after_grace() == 2
+    assert await bench.rows(probe) == {1: ("finished", 20, 0)}
+    assert await bench.rows(failed) == {1: ("adapter_failed", 0, 0)}
+
+
+@pytest.mark.parametrize(("outcome", "billed"), [("failed", 0), ("aborted", 20)])
+async def test_a_lost_replicas_count_comes_from_its_journal_later(
+    bench: Bench, tenant: TenantId, tmp_path: Path, outcome: str, billed: int
+) -> None:
+    event = make_event(
+        tenant_id=tenant, outcome=outcome, counted=False, prompt_tokens=0, completion_tokens=0,
+        billed_prompt_tokens=0, billed_completion_tokens=0, replica="http://lost",
+    )  # fmt: skip
+    journal = Journal(tmp_path)
+    await journal.append(event)
+    assert await drain_own(bench.db, journal) == 0
+    await journal.close()
+    assert await bench.rows(event.request_id) == {}
+    bench.replicas[0].add(tenant, event.request_id, outcome="aborted")
+    assert await bench.reconciler.run_once() == 1  # known to be waiting: no grace needed
+    assert await bench.rows(event.request_id) == {1: (outcome, 20, billed)}
+    async with bench.db.system_reader() as session:
+        waiting = select(UsageStaging).where(UsageStaging.request_id == event.request_id)
+        assert (await session.scalars(waiting)).all() == []
+
+
+async def test_the_cursor_waits_for_what_is_not_settled(bench: Bench, tenant: TenantId) -> None:
+    cursors, replica = Cursors(bench.db), bench.replicas[0]
+    old, new = uuid7(), uuid7()
+    replica.add(tenant, old)
+    await bench.after_grace()
+    assert await cursors.position(replica.journal_id) == 1
+    replica.add(tenant, new)
+    await bench.reconciler.run_once()
+    assert await cursors.position(replica.journal_id) == 1
+    bench.restarted()  # forgets what it waited for, and reads it again
+    assert await bench.after_grace() == 1
+    assert await cursors.position(replica.journal_id) == 2
+    assert await bench.rows(new) == {1: ("finished", 20, 20)}
+
+
+async def test_a_fresh_journal_and_an_absent_replica(bench: Bench, tenant: TenantId) -> None:
+    bench.replicas[1].away = True
+    bench.replicas[0].add(tenant, uuid7())
+    assert await bench.after_grace() == 1
+    bench.replicas[0].journal_id, bench.replicas[0].lines = f"journal-{uuid4()}", []
+    request = uuid7()
+    bench.replicas[0].add(tenant, request)
+    assert await bench.after_grace() == 1
+    assert await bench.rows(request) == {1: ("finished", 20, 20)}
+
+
+async def test_lines_of_nobody_are_skipped(bench: Bench, tenant: TenantId) -> None:
+    for facts in ({"tenant": ""}, {"request": "made-up"}):
+        line = msgspec.structs.replace(bench.replicas[0].add(tenant, uuid7()), **facts)
+        bench.replicas[0].lines[-1] = line
+    assert await bench.after_grace() == 0
+    assert await Cursors(bench.db).position(bench.replicas[0].journal_id) == 2
+
+
+async def test_only_one_leads(db: Database) -> None:
+    async with leadership(db) as leader:
+        await leader.confirm()
+        async with db.system_session() as session:
+            assert not await session.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": LOCK})
+    async with leadership(db) as leader:
+        await leader.confirm()
+
+
+async def test_partitions_are_made_once(db: Database) -> None:
+    await ensure_partitions(db)
+    assert await ensure_partitions(db) == 0

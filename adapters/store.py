@@ -86,7 +86,7 @@ def open_store(url: str) -> ObjectStore:
     if parts.scheme not in ("file", ""):
         raise ValueError(f"a store's URL starts with file:// or s3://, not {parts.scheme}://")
     if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
-        raise ValueError(f"a file:// URL has three slashes and an absolute path, unlike {url!r}")
+        raise ValueError(f"a store's file:// URL has three slashes and an absolute path, unlike {url!r}")
     from adapters.store_folder import FolderStore  # noqa: PLC0415  (it builds on the errors above)
 
     return FolderStore(Path(unquote(parts.path)))

@@ -17,7 +17,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
-from adapters.local_files import replacing
+from adapters.local_files import replacing, translated
 from adapters.store import Denied, InvalidPath, NotFound, StoreError, Unavailable, check_path
 
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -96,7 +96,7 @@ class S3Store:
         )
 
     def put_file(self, source: Path, path: str) -> None:
-        with _translated(path):
+        with translated(str(source)), _translated(path):
             self._client.upload_file(str(source), self._bucket, self._key(path), Config=self._transfer)
 
     def fetch_file(self, path: str, target: Path) -> None:

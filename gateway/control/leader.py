@@ -1,4 +1,5 @@
-"""One leader among all control processes: whoever holds PostgreSQL's advisory lock. It dies with its connection."""
+"""One leader among all control processes: whoever holds PostgreSQL's advisory lock. It dies with its
+connection."""
 
 from __future__ import annotations
 
@@ -40,8 +41,7 @@ async def leadership(db: Database) -> AsyncIterator[Leadership]:
         with database_errors():
             async with db.system_engine.connect() as plain:
                 connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
-                while not await connection.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": LOCK}):
-                    await asyncio.sleep(ASK_AGAIN_S)
+                await _take(connection)
                 log.info("control_leads")
                 try:
                     yield Leadership(connection)
@@ -49,6 +49,14 @@ async def leadership(db: Database) -> AsyncIterator[Leadership]:
                     await _unlock(connection)
     except OSError as error:
         raise Unavailable("The database cannot answer now.") from error
+
+
+async def _take(connection: AsyncConnection) -> None:
+    """Asks again and again rather than waiting in the server, where the statement would time out."""
+    while True:
+        if await connection.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": LOCK}):
+            return
+        await asyncio.sleep(ASK_AGAIN_S)
 
 
 async def _unlock(connection: AsyncConnection) -> None:

@@ -1,12 +1,12 @@
 """The ledger against the engines' own journals, line by line.
 
-A line whose row is there is compared. One whose row is missing after `GRACE_S` belonged to a worker that died (or
-lost its disk): it is added from the engine's count. What it bills:
+A line whose row is there is compared. One whose row is missing after `GRACE_S` belonged to a worker that died
+(or lost its disk): it is added from the engine's count. What it bills:
 
     purpose is not `tenant`                                  nothing
     outcome is not finished or aborted                       nothing
     another attempt of the request is billed, or came later  nothing
-    a worker had written that the replica was lost           by what the worker saw (only a client that left pays)
+    a worker wrote that it had lost the replica              if the client had left
     else                                                     the engine's real count
 
 A journal's cursor moves past a line only when its row is there, so that a restart loses nothing.

@@ -11,8 +11,8 @@ from gateway.inference.client import ClientGone
 
 
 async def read_body(scope: Scope, receive: Receive, *, most_bytes: int, timeout_s: float) -> bytes:
-    """The whole body. Raises 413 past `most_bytes` (unread, when its length is declared), 400 when it does not come
-    in time, `ClientGone`."""
+    """The whole body. Raises 413 past `most_bytes` (unread, when its length is declared), 400 when it does
+    not come in time, `ClientGone`."""
     _check_declared(scope, most_bytes)
     parts: list[bytes] = []
     size, more = 0, True

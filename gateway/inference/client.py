@@ -27,7 +27,8 @@ class ClientGone(Exception):
 
 
 class Client:
-    """Owned by one walk. Only whole frames are written, so that a comment may stand between any two writes."""
+    """Owned by one walk. Only whole frames are written, so that a comment may stand between any two
+    writes."""
 
     def __init__(
         self, receive: Receive, send: Send, *, write_timeout_s: float, keep_alive_s: float = KEEP_ALIVE_S
@@ -80,7 +81,8 @@ class Client:
         await self.write(KEEP_ALIVE)
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
-        """Part of a stream; the headers go before the first. Raises `ClientGone` when it won't take it in time."""
+        """Part of a stream; the headers go before the first. Raises `ClientGone` when it won't take it in
+        time."""
         if not self.started:
             await self._start(200, {**EVENT_STREAM, **self.stream_headers})
         await self._put(data, more)
@@ -92,7 +94,8 @@ class Client:
         await self._put(body, more=False)
 
     async def fail(self, error: ApiError) -> None:
-        """Before the headers, the error is raised for the application to answer; after, it is a frame and the end."""
+        """Before the headers, the error is raised for the application to answer; after, it is a frame and the
+        end."""
         if not self.started:
             raise error
         await self.write(error_frame(error), more=False)

@@ -10,7 +10,8 @@ from adapters.refusal import RequestRefused
 from adapters.wire import DEFAULT_MAX_TOKENS, ChatRequest, InferenceRequest
 
 INLINE_BYTES = 16 * 1024
-"""A body up to this size is encoded on the event loop (under a millisecond or two); longer ones in a thread."""
+"""A body up to this size is encoded on the event loop (under a millisecond or two); longer ones in a
+thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class Counter:
         self._vocab_size = vocab_size
 
     async def count(self, request: InferenceRequest, num_bytes: int) -> Counted:
-        """Raises `RequestRefused`: too long, a token id out of the vocabulary, or a limit that can't be met."""
+        """Raises `RequestRefused`: too long, a token id out of the vocabulary, or a limit that can't be
+        met."""
         if num_bytes <= INLINE_BYTES:
             prompt_tokens = self._prompt(request)
         else:
@@ -61,7 +63,7 @@ class Counter:
         max_tokens = asked if asked is not None else min(DEFAULT_MAX_TOKENS, room)
         if (request.min_tokens or 0) > max_tokens:
             raise RequestRefused(
-                f"'min_tokens' ({request.min_tokens}) is more than the {max_tokens} tokens that may be generated.",
+                f"'min_tokens' ({request.min_tokens}) is more than the {max_tokens} that may be generated.",
                 "min_tokens",
                 "integer_above_max_value",
             )

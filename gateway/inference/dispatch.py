@@ -1,7 +1,8 @@
-"""From the queue to the first byte: waits for a place, chooses a replica, tries again while nothing was relayed.
+"""From the queue to the first byte: waits for a place, chooses a replica, tries again while nothing was
+relayed.
 
-A replica that is full (`replica_busy`) sends the request back to the queue; one that fails is left for another, at
-most `max_attempts` times in all. What the client did wrong is answered at once.
+A replica that is full (`replica_busy`) sends the request back to the queue; one that fails is left for
+another, at most `max_attempts` times in all. What the client did wrong is answered at once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ log = structlog.get_logger(__name__)
 MAX_ERROR_BYTES = 64 * 1024
 MAX_UNARY_BYTES = 64 * 1024 * 1024
 BUSY_PAUSE_S = (0.02, 0.1)
-"""How long a request that a full replica turned away stays out of the queue; random, so that they don't return at once."""
+"""How long a request that a full replica turned away stays out of the queue; random, so that they don't
+return at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class Dispatcher:
         self.patience = patience
 
     async def begin(self, trip: Trip, ending: Ending) -> Attempt:
-        """An attempt whose first bytes are here (`Attempt.first`); `trip` shows at any time what must be ended.
+        """An attempt whose first bytes are here (`Attempt.first`); `trip` shows at any time what must be
+        ended.
 
         Raises `ApiError`, and `JournalFailed`.
         """
@@ -104,7 +107,8 @@ class Dispatcher:
         return attempt
 
     async def _refused(self, trip: Trip, attempt: Attempt, upstream: Upstream) -> None:
-        """Always raises: what the client hears, `_Busy`, or `UpstreamFailed` when another try may do better."""
+        """Always raises: what the client hears, `_Busy`, or `UpstreamFailed` when another try may do
+        better."""
         body = await read_all(upstream, MAX_ERROR_BYTES, self.patience.idle_s)
         error = upstream_error(upstream.status, body)
         verdict = verdict_of(upstream.status, error)

@@ -1,10 +1,11 @@
 """The end of a request: metered and settled, each exactly once, whatever happens to the task that walks it.
 
     normal end      journal append ‖ settle-and-release, then the caller sends the terminal bytes
-    client left     abort at the engine, which answers with its final count; then the same, and nothing is sent
+    client left     abort at the engine, which answers with its count; then the same, and nothing is sent
     replica failed  the engine is asked for its count too; the row bills nothing
 
-`finish` runs in a task of its own, so that cancelling the walk can't skip it, and a second call joins the first.
+`finish` runs in a task of its own, so that cancelling the walk can't skip it, and a second call joins the
+first.
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ class Ending:
 
 
 async def outlast(task: asyncio.Task[T]) -> T:
-    """The task's result, awaited to its end even when the caller is cancelled (which is raised after that)."""
+    """The task's result, awaited to its end even when the caller is cancelled (which is raised after
+    that)."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

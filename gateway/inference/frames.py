@@ -1,7 +1,7 @@
 """Finds the ends of server-sent events in bytes as they come, and looks into the few that matter.
 
-Bytes are never changed, only cut where an event ends: at a blank line, whose two line ends may each be LF, CRLF or
-CR (WHATWG HTML, 9.2.6), however the network split them.
+Bytes are never changed, only cut where an event ends: at a blank line, whose two line ends may each be LF,
+CRLF or CR (WHATWG HTML, 9.2.6), however the network split them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class Sorted:
 
 
 def sort_frames(block: bytes) -> Sorted:
-    """Which bytes go through, and what is held back. Only frames that carry one of three marks are looked at."""
+    """Which bytes go through, and what is held back. Only frames that carry one of three marks are looked
+    at."""
     if _MARKS.search(block) is None:
         return Sorted(through=block)
     sorted_ = Sorted()
@@ -98,7 +99,8 @@ def sort_frames(block: bytes) -> Sorted:
 
 
 def read_trailer(text: bytes | str) -> Trailer | None:
-    """None for what is no trailer: the attempt then ends as one that broke off, and is asked for its record."""
+    """None for what is no trailer: the attempt then ends as one that broke off, and is asked for its
+    record."""
     try:
         return _TRAILER.decode(text)
     except msgspec.MsgspecError:

@@ -1,4 +1,5 @@
-"""The OpenAPI operations of the inference routes, made from the structs that decode them (`adapters/wire.py`)."""
+"""The OpenAPI operations of the inference routes, made from the structs that decode them
+(`adapters/wire.py`)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _FAILURES = {
 
 def _operation(summary: str, request: type[InferenceRequest]) -> dict[str, Any]:
     answer = {
-        "description": "The answer, or with `stream: true` its chunks as server-sent events, ended by `data: [DONE]`.",
+        "description": "The answer, or with `stream: true` its chunks as events, ended by `data: [DONE]`.",
         "headers": _LIMIT_HEADERS,
         "content": {
             "application/json": {"schema": {"type": "object"}},

@@ -98,7 +98,8 @@ class Walk:
         self._hints: set[asyncio.Task[None]] = set()
 
     async def serve(self, door: Door, send: Send) -> None:
-        """Answers one request. Raises `ApiError` for the application to answer, as long as nothing was sent."""
+        """Answers one request. Raises `ApiError` for the application to answer, as long as nothing was
+        sent."""
         reservation = await self._parts.limiter.admit(door.principal, str(door.request_id))
         trip: Trip | None = None
         try:
@@ -216,7 +217,7 @@ async def _surely(ending: Ending, cause: Cause) -> None:
     try:
         await ending.finish(cause)
     except JournalFailed as error:
-        log.error("usage_not_recorded", reason=str(error))
+        log.critical("usage_not_recorded", reason=str(error))
 
 
 def _cause_of(trip: Trip) -> Cause:

@@ -106,8 +106,8 @@ def replica_urls(settings: Settings) -> list[str]:
 
 
 def share(settings: Settings, num_healthy: int) -> int:
-    """This worker's part of the running limits of all healthy replicas; at least one, so that a lone request can
-    find out what is wrong."""
+    """This worker's part of the running limits of all healthy replicas; at least one, so that a lone request
+    can find out what is wrong."""
     return max(1, settings.replica_running * num_healthy // settings.workers)
 
 

@@ -1,4 +1,5 @@
-"""The Redis keys of a tenant's limits. All share one hash tag, so that a script touches one slot of a cluster."""
+"""The Redis keys of a tenant's limits. All share one hash tag, so that a script touches one slot of a
+cluster."""
 
 from __future__ import annotations
 

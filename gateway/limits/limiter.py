@@ -1,10 +1,10 @@
 """Admits, reserves, renews and settles against Redis, one script each.
 
-Order (docs/ARCHITECTURE.md, the walk): `admit` at the door, before a body is read; `reserve` once the tokens are
-counted; `settle` when the request has ended, however it ended. A refusal, of either kind, leaves every counter as
-it was. When a worker dies, its leases run out by themselves after `lease_s`; tokens it had reserved count as
-used, and refill with time like all others. When Redis can't be reached, nobody is let in: 503 with `Retry-After`
-is better than a limit that does not hold.
+Order (docs/ARCHITECTURE.md, the walk): `admit` at the door, before a body is read; `reserve` once the tokens
+are counted; `settle` when the request has ended, however it ended. A refusal, of either kind, leaves every
+counter as it was. When a worker dies, its leases run out by themselves after `lease_s`; tokens it had
+reserved count as used, and refill with time like all others. When Redis can't be reached, nobody is let in:
+503 with `Retry-After` is better than a limit that does not hold.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Limiter:
         return reservation
 
     async def reserve(self, reservation: Reservation, tokens: int) -> None:
-        """Tokens for the most the request may use; raises `RateLimited`, and then the reservation has ended."""
+        """Tokens for the most the request may use; raises `RateLimited`, and then the reservation has
+        ended."""
         keys = reservation.keys
         limits = [
             reservation.tenant_limits.tokens_per_minute or 0,

@@ -84,13 +84,15 @@ class Verdict:
             retry_s, what = self.wait_us / 1e6, f"{self.meter} per minute"
         message = (
             f"Rate limit reached for {what} of this {self.refused_by.owner}: limit {self.refused_limit}, "
-            f"needed {needed}, available {self.available}. Please try again in {duration(round(retry_s * 1e6))}."
+            f"needed {needed}, available {self.available}. "
+            f"Please try again in {duration(round(retry_s * 1e6))}."
         )
         return RateLimited(message, retry_after_s=retry_s, headers={**headers, **self.headers})
 
 
 def duration(microseconds: int) -> str:
-    """A span as Go and OpenAI write it: `12ms`, `1.5s`, `6m0s`. Rounded up, so that waiting it out suffices."""
+    """A span as Go and OpenAI write it: `12ms`, `1.5s`, `6m0s`. Rounded up, so that waiting it out
+    suffices."""
     milliseconds = -(-microseconds // 1000)
     if milliseconds < 1000:
         return f"{milliseconds}ms"

@@ -1,9 +1,9 @@
 """The one place where requests wait: in front of the replicas, fair over tenants by tokens.
 
-Each tenant has a virtual time that grows by the tokens of what it was given (start-time fair queueing, Goyal et
-al. 1996, with a tenant as the flow). A free place goes to the waiting tenant whose time is least, so a tenant that
-floods waits behind its own requests, and one alone gets everything. Tokens are an estimate when a request starts
-and are corrected when it ends. Bounded in items, per tenant and in all; each wait has a limit.
+Each tenant has a virtual time that grows by the tokens of what it was given (start-time fair queueing, Goyal
+et al. 1996, with a tenant as the flow). A free place goes to the waiting tenant whose time is least, so a
+tenant that floods waits behind its own requests, and one alone gets everything. Tokens are an estimate when a
+request starts and are corrected when it ends. Bounded in items, per tenant and in all; each wait has a limit.
 
 Owned by one worker's event loop; nothing here blocks or locks.
 """
@@ -55,7 +55,8 @@ class Place:
 
 
 class FairQueue:
-    """`capacity` is how many requests this worker may have at replicas; it moves with their number and health."""
+    """`capacity` is how many requests this worker may have at replicas; it moves with their number and
+    health."""
 
     def __init__(self, *, capacity: int, max_items: int, max_items_tenant: int, max_wait_s: float) -> None:
         self._capacity = capacity

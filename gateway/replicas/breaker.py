@@ -1,5 +1,5 @@
-"""A circuit breaker per replica: transport failures, 5xx and streams that break off count; what a client did wrong
-(4xx) and a full replica (429, 503 `replica_busy`) do not."""
+"""A circuit breaker per replica: transport failures, 5xx and streams that break off count; what a client did
+wrong (4xx) and a full replica (429, 503 `replica_busy`) do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class BreakerState(StrEnum):
 
 
 class Breaker:
-    """Opens after consecutive failures; when `OPEN_S` have passed, one request probes, and its end decides."""
+    """Opens after consecutive failures; when `OPEN_S` have passed, one request probes, and its end
+    decides."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

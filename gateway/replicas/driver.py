@@ -1,4 +1,5 @@
-"""What the gateway asks of a replica, whatever engine it is. `drivers/` holds one implementation an engine."""
+"""What the gateway asks of a replica, whatever engine it is. `drivers/` holds one implementation an
+engine."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class EngineTimings(msgspec.Struct, frozen=True):
 
 
 class Trailer(msgspec.Struct, frozen=True):
-    """How an attempt ended, in the engine's words: the last frame of a stream, or a header of a unary answer."""
+    """How an attempt ended, in the engine's words: the last frame of a stream, or a header of a unary
+    answer."""
 
     usage: EngineUsage
     timings: EngineTimings
@@ -89,8 +91,8 @@ class ReplicaView:
 class UpstreamFailed(Exception):
     """The replica can't be reached, broke off, or was silent for too long. Nothing says what it computed.
 
-    `sent` False: no connection was made, so it can't have computed anything. `blames` False: the replica is well
-    (an adapter it can't load must not take it from others).
+    `sent` False: no connection was made, so it can't have computed anything. `blames` False: the replica is
+    well (an adapter it can't load must not take it from others).
     """
 
     def __init__(self, message: str, *, sent: bool = True, blames: bool = True) -> None:
@@ -156,7 +158,8 @@ class Driver(Protocol):
 
 
 def as_view(state: Mapping[str, Any]) -> ReplicaView:
-    """The router's picture out of an engine's `/internal/state`. Fields may lie in a `stats` object or flat."""
+    """The router's picture out of an engine's `/internal/state`. Fields may lie in a `stats` object or
+    flat."""
     stats = state.get("stats") if isinstance(state.get("stats"), dict) else state
     assert isinstance(stats, Mapping)
     return ReplicaView(

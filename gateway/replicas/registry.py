@@ -1,6 +1,7 @@
 """The replicas of this worker, their health, and who gets the next request.
 
-A replica that polling finds unready takes nothing new; its breaker (fed by real requests) is the faster signal.
+A replica that polling finds unready takes nothing new; its breaker (fed by real requests) is the faster
+signal.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class Registry:
 
 
 def _score(replica: Replica, artefact: str | None) -> float:
-    """Residency first, then load in tokens: an adapter that must be loaded costs about 2,000 tokens of work."""
+    """Residency first, then load in tokens: an adapter that must be loaded costs about 2,000 tokens of
+    work."""
     load = replica.in_flight_tokens + replica.view.waiting_tokens
     return 2_000 * replica.residency(artefact) - load
 

@@ -1,7 +1,7 @@
 """Journals into the ledger: a worker drains its own segments, control those of workers that died.
 
-A segment is removed only after its rows are committed; rows that are there already are left as they are, so that
-a drain may be repeated at any point.
+A segment is removed only after its rows are committed; rows that are there already are left as they are, so
+that a drain may be repeated at any point.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ DAMAGED = ".damaged"
 
 
 async def drain_own(db: Database, journal: Journal) -> int:
-    """Moves what this worker finished into the ledger; gives the number of rows added. Raises `Unavailable`."""
+    """Moves what this worker finished into the ledger; gives the number of rows added. Raises
+    `Unavailable`."""
     added = 0
     for segment in journal.rotate():
         added += await _drain_file(db, segment.path, "worker")
@@ -59,7 +60,7 @@ async def run_drain(db: Database, journal: Journal) -> None:
 async def drain_dead(db: Database, folder: Path) -> int:
     """Moves what dead workers left behind into the ledger; segments of live ones are locked and skipped."""
     added = 0
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
+    for path in _segments(folder):
         with _locked(path) as free:
             if free:
                 added += await _drain_file(db, path, "control")
@@ -70,13 +71,17 @@ async def drain_dead(db: Database, folder: Path) -> int:
 async def journalled(folder: Path) -> set[tuple[UUID, int]]:
     """The attempts that lie in any segment, of live workers too: their rows are on their way."""
     found: set[tuple[UUID, int]] = set()
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
+    for path in _segments(folder):
         try:
             events, _ = decode_lines(await asyncio.to_thread(path.read_bytes))
         except (FileNotFoundError, msgspec.MsgspecError):
             continue  # drained meanwhile, or damaged: then the engine's line is what is left
         found |= {(event.request_id, event.attempt) for event in events}
     return found
+
+
+def _segments(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"*{SUFFIX}"))
 
 
 @contextmanager
@@ -113,7 +118,8 @@ async def _drain_file(db: Database, path: Path, by: str) -> int:
 
 
 def _readable(path: Path, data: bytes) -> list[UsageEvent]:
-    """The events; a torn tail is normal after a kill (the request had not been answered: the reconciler adds it).
+    """The events; a torn tail is normal after a kill (the request had not been answered: the reconciler adds
+    it).
 
     A damaged file is kept aside for a person; the reconciler restores its rows from the engines' journals.
     """
@@ -122,7 +128,7 @@ def _readable(path: Path, data: bytes) -> list[UsageEvent]:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         kept = path.with_suffix(DAMAGED)
         kept.write_bytes(data)
-        log.error("usage_journal_damaged", path=str(path), kept=str(kept), reason=str(error))
+        log.critical("usage_journal_damaged", path=str(path), kept=str(kept), reason=str(error))
         return []
     if torn:
         log.info("usage_journal_torn_tail", path=str(path), num_bytes=torn)

@@ -14,8 +14,8 @@ BILLED_OUTCOMES = frozenset({"finished", "aborted"})
 class UsageEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An attempt that reached a replica, or a cache hit. Names and meaning are the ledger's columns.
 
-    `counted` False: the replica was lost before it said what it computed. The row then waits until the replica's
-    own journal tells, and bills nothing (docs/ARCHITECTURE.md, ledger row).
+    `counted` False: the replica was lost before it said what it computed. The row then waits until the
+    replica's own journal tells, and bills nothing (docs/ARCHITECTURE.md, ledger row).
     """
 
     request_id: UUID

@@ -1,9 +1,9 @@
 """A worker's usage journal: what makes a finished request durable before its client sees the end.
 
-Segments `{worker}-{number}.jsonl` lie in the journal folder. The live worker holds a lock (flock) on each of its
-segments until it is drained; the kernel frees it when the worker dies, and then control may drain it. A segment is
-locked before it gets its name, so none is ever seen unlocked while its worker lives. Appends of many requests share
-one fdatasync, which runs in a thread.
+Segments `{worker}-{number}.jsonl` lie in the journal folder. The live worker holds a lock (flock) on each of
+its segments until it is drained; the kernel frees it when the worker dies, and then control may drain it. A
+segment is locked before it gets its name, so none is ever seen unlocked while its worker lives. Appends of
+many requests share one fdatasync, which runs in a thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class JournalFailed(Exception):
 
 @dataclass(slots=True)
 class Segment:
-    """One file, locked by its worker. `size` counts bytes written, `unsynced` lines that wait for the disk."""
+    """One file, locked by its worker. `size` counts bytes written, `unsynced` lines that wait for the
+    disk."""
 
     path: Path
     fd: int
@@ -99,7 +100,7 @@ class Journal:
                     try:
                         await loop.run_in_executor(self._thread, os.fdatasync, fd)
                     except OSError as failure:
-                        log.error("usage_journal_sync_failed", reason=str(failure))
+                        log.critical("usage_journal_sync_failed", reason=str(failure))
                         error = JournalFailed(str(failure))
             _tell(batch, error)
         self._syncing = None

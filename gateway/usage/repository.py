@@ -17,8 +17,8 @@ from gateway.models import UsageLedger, UsageStaging
 from gateway.usage.event import COLUMNS, UsageEvent, row
 
 UNCOUNTED = UUID(int=0)
-"""The staging batch of attempts whose engine count is not known yet. They wait there for the engine's journal;
-should PostgreSQL crash meanwhile (the table is unlogged), the reconciler treats them as unknown."""
+"""The staging batch of attempts whose engine count is not known yet. They wait there for the engine's
+journal; should PostgreSQL crash meanwhile (the table is unlogged), the reconciler treats them as unknown."""
 
 _NAMES = ", ".join(COLUMNS)
 _TO_LEDGER = text(
@@ -27,7 +27,8 @@ _TO_LEDGER = text(
 )
 _GIVE_UP = text(
     f"INSERT INTO usage_ledger ({_NAMES}) SELECT {_NAMES} FROM usage_staging"  # noqa: S608  names are this file's
-    " WHERE batch = :batch AND ended_at < now() - interval '1 day' ON CONFLICT (request_id, attempt) DO NOTHING"
+    " WHERE batch = :batch AND ended_at < now() - interval '1 day'"
+    " ON CONFLICT (request_id, attempt) DO NOTHING"
 )
 
 
@@ -44,7 +45,8 @@ class UsageLine:
 
 
 async def insert_events(session: SystemWrite, events: Sequence[UsageEvent]) -> int:
-    """Adds what the ledger does not hold yet; gives how many rows that were. Replaying a batch changes nothing."""
+    """Adds what the ledger does not hold yet; gives how many rows that were. Replaying a batch changes
+    nothing."""
     counted = [event for event in events if event.counted]
     uncounted = [event for event in events if not event.counted]
     if uncounted:
@@ -59,7 +61,8 @@ async def insert_events(session: SystemWrite, events: Sequence[UsageEvent]) -> i
 
 
 async def _copy(session: SystemWrite, events: Sequence[UsageEvent], batch: UUID) -> None:
-    """A replay of the same uncounted attempts replaces them, and so does the same attempt twice in one batch."""
+    """A replay of the same uncounted attempts replaces them, and so does the same attempt twice in one
+    batch."""
     unique: Mapping[tuple[UUID, int], UsageEvent] = {(e.request_id, e.attempt): e for e in events}
     if batch == UNCOUNTED:
         await forget_uncounted(session, list(unique))

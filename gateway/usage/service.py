@@ -15,13 +15,15 @@ DEFAULT_DAYS = 31
 
 
 def require_usage(principal: Principal) -> None:
-    """A tenant's own totals may be read with `usage:read`, and with a key that makes them. Raises `Forbidden`."""
+    """A tenant's own totals may be read with `usage:read`, and with a key that makes them. Raises
+    `Forbidden`."""
     if not (principal.may(Scope.USAGE_READ) or principal.may(Scope.INFERENCE)):
         raise Forbidden("This API key lacks the scope 'usage:read'.")
 
 
 async def report(db: Database, tenant: TenantId, first: date | None, last: date | None) -> UsageReport:
-    """Billed usage by day and adapter, both days included. Raises `BadRequest` for a span that makes no sense."""
+    """Billed usage by day and adapter, both days included. Raises `BadRequest` for a span that makes no
+    sense."""
     last = last or datetime.now(UTC).date()
     first = first or last - timedelta(days=DEFAULT_DAYS - 1)
     if first > last:

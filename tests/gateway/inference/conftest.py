@@ -120,6 +120,15 @@ class Worker:
         assert all(replica.in_flight == replica.in_flight_tokens == 0 for replica in self.registry.all)
 
 
+async def until(happened: Callable[[], object], within_s: float = 5.0) -> None:
+    """Waits for what nothing announces."""
+    for _ in range(round(within_s / 0.005)):
+        if happened():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"it did not happen within {within_s} s")
+
+
 MakeWorker = Callable[..., "asyncio.Future[Worker]"]
 
 
@@ -222,8 +231,7 @@ async def _served(walk: Walk, keys: Keys) -> AsyncIterator[str]:
     )
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined, method-assign]  # the test's process keeps its own
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    while not server.started:
-        await asyncio.sleep(0.005)
+    await until(lambda: server.started)
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:

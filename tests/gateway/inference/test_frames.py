@@ -67,6 +67,6 @@ def test_errors_are_seen_and_passed_on() -> None:
 
 def test_a_frame_without_end_is_refused() -> None:
     scanner = FrameScanner()
+    scanner.feed(b"x" * MAX_FRAME_BYTES)
     with pytest.raises(FrameTooLong):
-        for _ in range(MAX_FRAME_BYTES // 65536 + 2):
-            scanner.feed(b"x" * 65536)
+        scanner.feed(b"x")

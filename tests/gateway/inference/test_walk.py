@@ -1,4 +1,5 @@
-"""The walk over a real socket: what the client sees, what the engine was asked, what was metered and given back."""
+"""The walk over a real socket: what the client sees, what the engine was asked, what was metered and given
+back."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 
 from gateway.errors import ApiError
 from gateway.inference.dispatch import Patience
-from tests.gateway.inference.conftest import ADAPTER, Worker
+from tests.gateway.inference.conftest import ADAPTER, Worker, until
 from tests.gateway.inference.upstream import Upstream
 
 MakeWorker = Callable[..., Awaitable[Worker]]
@@ -152,16 +153,13 @@ async def test_a_client_that_leaves_while_it_waits_costs_nothing(
     worker = await make_worker(upstream, capacity=1)
     upstream.script.stall_after = 0
     first = asyncio.create_task(post(http, worker, ask()))
-    while not upstream.seen:
-        await asyncio.sleep(0.01)
+    await until(lambda: upstream.seen)
     with pytest.raises(TimeoutError):
         await http.post(worker.url + CHAT, json=ask(), timeout=aiohttp.ClientTimeout(total=0.2))
-    while worker.queue.waiting:
-        await asyncio.sleep(0.01)
+    await until(lambda: not worker.queue.waiting)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
-    while worker.queue.running:
-        await asyncio.sleep(0.01)
+    await until(lambda: not worker.queue.running)
     await worker.settled()
     assert len(upstream.seen) == 1
     assert len(worker.events()) == 1
@@ -319,8 +317,7 @@ async def test_the_prefetch_hint_names_the_owner(
     worker: Worker, upstream: Upstream, http: aiohttp.ClientSession
 ) -> None:
     await post(http, worker, ask())
-    while not upstream.prefetched:
-        await asyncio.sleep(0.01)
+    await until(lambda: upstream.prefetched)
     assert upstream.prefetched == [ADAPTER]
     await worker.settled()
 

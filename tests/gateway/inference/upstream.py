@@ -1,8 +1,8 @@
 """A fake upstream that stands in for an engine: a real HTTP server which speaks the engine's protocol
 (docs/ARCHITECTURE.md, seams), answers deterministically, and breaks off, stalls or refuses on demand.
 
-It exists because an engine can't be told to fail at a chosen byte; the walk against a real engine is tested in
-tests/acceptance.
+It exists because an engine can't be told to fail at a chosen byte; the walk against a real engine is tested
+in tests/acceptance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Whatever order finish, disconnect, crash and late calls come in, a reservation is given back exactly once."""
+"""Whatever order finish, disconnect, crash and late calls come in, a reservation is given back exactly
+once."""
 
 from __future__ import annotations
 

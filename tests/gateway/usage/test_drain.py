@@ -17,7 +17,7 @@ from gateway.usage.drain import drain_dead, drain_own, journalled
 from gateway.usage.event import UsageEvent
 from gateway.usage.journal import Journal
 from gateway.usage.service import report
-from tests.gateway.usage.test_journal import make_event
+from tests.gateway.usage.test_journal import make_event, segments
 
 DYING_WORKER = """
 import asyncio, os, sys, uuid
@@ -31,7 +31,8 @@ async def main():
     journal = Journal(Path(sys.argv[1]))
     now = datetime.now(UTC)
     for n in range(int(sys.argv[3])):
-        await journal.append(UsageEvent(request_id=uuid7(), attempt=1, tenant_id=uuid.UUID(sys.argv[2]), key_id="k",
+        await journal.append(UsageEvent(request_id=uuid7(), attempt=1, tenant_id=uuid.UUID(sys.argv[2]),
+        key_id="k",
             base_id="b", outcome="finished", created_at=now, ended_at=now, prompt_tokens=n))
     os.write(journal._segment.fd, b'{"request_id": "torn')
     print("written", flush=True)
@@ -54,7 +55,8 @@ async def test_a_worker_drains_its_own_and_replay_changes_nothing(
     events = [make_event(tenant_id=tenant, adapter_name="pirate", adapter_version=3) for _ in range(50)]
     for event in events:
         await journal.append(event)
-    before = next(tmp_path.glob("*.jsonl")).read_bytes()
+    (segment,) = segments(tmp_path)
+    before = segment.read_bytes()
     assert await drain_own(db, journal) == 50
     (tmp_path / "replayed.jsonl").write_bytes(before)
     assert await drain_dead(db, tmp_path) == 0
@@ -81,7 +83,7 @@ async def test_a_killed_workers_journal_is_drained_once_it_is_dead(
     await worker.wait()
     assert await drain_dead(db, tmp_path) == 20
     assert [row.prompt_tokens for row in await rows_of(db, tenant)] == list(range(20))
-    assert list(tmp_path.glob("*.jsonl")) == []
+    assert segments(tmp_path) == []
 
 
 async def test_a_damaged_segment_is_kept_aside(db: Database, tmp_path: Path) -> None:

@@ -33,6 +33,10 @@ def make_event(**more: Any) -> UsageEvent:
     return UsageEvent(**{**fields, **more})
 
 
+def segments(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jsonl"))
+
+
 async def test_many_appends_share_syncs_and_all_are_on_disk(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     events = [make_event() for _ in range(500)]
@@ -42,13 +46,13 @@ async def test_many_appends_share_syncs_and_all_are_on_disk(tmp_path: Path) -> N
     assert (read, torn) == (events, 0)
     journal.forget(segment)
     await journal.close()
-    assert list(tmp_path.iterdir()) == []
+    assert segments(tmp_path) == []
 
 
 async def test_segments_are_locked_while_their_worker_lives(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     await journal.append(make_event())
-    (path,) = tmp_path.glob("*.jsonl")
+    (path,) = segments(tmp_path)
     with path.open("rb") as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     await journal.close()
@@ -92,7 +96,7 @@ def test_a_torn_tail_is_told_apart_from_whole_lines() -> None:
 async def test_a_disk_that_refuses_is_said(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     await journal.append(make_event())
-    read_only = os.open(next(tmp_path.glob("*.jsonl")), os.O_RDONLY)
+    read_only = os.open(segments(tmp_path)[0], os.O_RDONLY)
     os.dup2(read_only, journal._segment.fd)
     os.close(read_only)
     with pytest.raises(JournalFailed):

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from gateway.replicas.breaker import FAILURES_TO_OPEN
+from gateway.replicas.driver import ReplicaView, UpstreamFailed
+from gateway.replicas.drivers.motet import MotetDriver, make_session
+from gateway.replicas.registry import Load, Registry, Replica
+from tests.gateway.inference.upstream import TOKEN, Upstream
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with make_session(connect_timeout_s=1, max_connections=8) as session:
+        yield session
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    async with Upstream().running() as running:
+        yield running
+
+
+def replica(session: aiohttp.ClientSession, name: str, view: ReplicaView) -> Replica:
+    return Replica(name, MotetDriver(session, name, TOKEN), healthy=True, view=view)
+
+
+async def test_residency_first_then_load(session: aiohttp.ClientSession) -> None:
+    resident = replica(session, "http://a", ReplicaView(device=frozenset({"x"}), waiting_tokens=500))
+    idle = replica(session, "http://b", ReplicaView())
+    registry = Registry([resident, idle])
+    assert registry.choose("x") is resident
+    assert registry.choose("y") is idle
+    load = Load(resident, 5_000)
+    assert registry.choose("x") is idle
+    load.release()
+    load.release()
+    assert (resident.in_flight, resident.in_flight_tokens) == (0, 0)
+    assert registry.choose("x", tried=[resident]) is idle
+    assert registry.choose("x", tried=[resident, idle]) is resident
+
+
+async def test_an_open_breaker_and_bad_health_take_a_replica_out(session: aiohttp.ClientSession) -> None:
+    only = replica(session, "http://a", ReplicaView())
+    registry = Registry([only])
+    for _ in range(FAILURES_TO_OPEN):
+        only.breaker.fail()
+    assert registry.choose(None) is None
+    only.breaker.succeed()
+    only.healthy = False
+    assert registry.choose(None) is None
+
+
+async def test_polling_follows_readiness_and_tells_the_number(
+    session: aiohttp.ClientSession, upstream: Upstream
+) -> None:
+    heard: list[int] = []
+    watched = Replica(upstream.url, MotetDriver(session, upstream.url, TOKEN))
+    dead = Replica("http://127.0.0.1:1", MotetDriver(session, "http://127.0.0.1:1", TOKEN))
+    registry = Registry([watched, dead], heard.append)
+    for ready in (True, False, True):
+        upstream.ready = ready
+        await registry.poll_once()
+    assert heard == [1, 0, 1]
+    assert not dead.healthy
+
+
+async def test_a_replica_that_is_not_there_was_sent_nothing(session: aiohttp.ClientSession) -> None:
+    driver = MotetDriver(session, "http://127.0.0.1:1", TOKEN)
+    with pytest.raises(UpstreamFailed) as failed:
+        await driver.open("/v1/completions", b"{}", {}, 1.0)
+    assert not failed.value.sent
+
+
+async def test_control_calls(session: aiohttp.ClientSession, upstream: Upstream) -> None:
+    driver = MotetDriver(session, upstream.url, TOKEN)
+    assert await driver.abort("unknown", 1) is None
+    await driver.prefetch("a" * 64, "owner")
+    assert upstream.prefetched == ["a" * 64]
+    page = await driver.journal(0, 10)
+    assert (page.lines, page.next) == ([], 0)

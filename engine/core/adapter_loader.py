@@ -6,11 +6,10 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.core.limits import MAX_FORGETS
+from engine.core.limits import CLOSE_S, MAX_FORGETS
 from engine.core.plan import AdapterSource, AdapterUnavailable, LoadedAdapter
 from engine.core.protocol import AdapterRef
 
@@ -42,23 +41,32 @@ class Loaders(Protocol):
         ...
 
     def close(self) -> None:
-        """Takes no more work and waits for what is under way."""
+        """Takes no more work, and waits a short while for what is under way."""
         ...
 
 
 class LoaderThreads:
-    """`loader_threads` threads load; one more drops disk copies. `wake` is called when a load has ended."""
+    """`num_threads` threads load; one more drops disk copies. `wake` is called when a load has ended."""
 
     def __init__(self, source: AdapterSource, num_threads: int, wake: Callable[[], None]) -> None:
         self._source = source
         self._wake = wake
-        self._loads = ThreadPoolExecutor(num_threads, thread_name_prefix="adapter-load")
-        self._forgets = ThreadPoolExecutor(1, thread_name_prefix="adapter-forget")
-        self._room = threading.BoundedSemaphore(MAX_FORGETS)
+        self._loads: queue.SimpleQueue[AdapterRef | None] = queue.SimpleQueue()  # bounded by the pool
+        self._forgets: queue.Queue[AdapterRef | None] = queue.Queue(MAX_FORGETS)
         self._done: queue.SimpleQueue[LoadDone] = queue.SimpleQueue()
+        # Daemons, so that a store which doesn't answer can't keep the process from leaving.
+        self._threads = [
+            threading.Thread(target=self._load_forever, name=f"adapter-load-{i}", daemon=True)
+            for i in range(num_threads)
+        ]
+        self._threads.append(
+            threading.Thread(target=self._forget_forever, name="adapter-forget", daemon=True)
+        )
+        for thread in self._threads:
+            thread.start()
 
     def start(self, adapter: AdapterRef) -> None:
-        self._loads.submit(self._load, adapter)
+        self._loads.put(adapter)
 
     def finished(self) -> list[LoadDone]:
         done = []
@@ -67,30 +75,36 @@ class LoaderThreads:
         return done
 
     def forget(self, adapter: AdapterRef) -> None:
-        if not self._room.acquire(blocking=False):
+        try:
+            self._forgets.put_nowait(adapter)
+        except queue.Full:
             log.warning("too many retired adapters at once; the disk cache will evict %s", adapter.artefact)
-            return
-        self._forgets.submit(self._forget, adapter)
 
     def close(self) -> None:
-        self._loads.shutdown(wait=True, cancel_futures=True)
-        self._forgets.shutdown(wait=True, cancel_futures=True)
+        for _ in self._threads[:-1]:
+            self._loads.put(None)
+        if not self._forgets.full():
+            self._forgets.put_nowait(None)
+        for thread in self._threads:
+            thread.join(CLOSE_S / len(self._threads))
 
-    def _load(self, adapter: AdapterRef) -> None:
+    def _load_forever(self) -> None:
+        while (adapter := self._loads.get()) is not None:
+            self._done.put(self._load(adapter))
+            self._wake()
+
+    def _load(self, adapter: AdapterRef) -> LoadDone:
         try:
-            done = LoadDone(adapter, self._source.load(adapter))
+            return LoadDone(adapter, self._source.load(adapter))
         except AdapterUnavailable as error:
-            done = LoadDone(adapter, None, str(error))
+            return LoadDone(adapter, None, str(error))
         except Exception as error:  # a fault in one adapter must answer its requests and hurt nobody else
             log.exception("adapter load failed: %s", adapter.artefact)
-            done = LoadDone(adapter, None, f"The adapter could not be loaded ({type(error).__name__}).")
-        self._done.put(done)
-        self._wake()
+            return LoadDone(adapter, None, f"The adapter could not be loaded ({type(error).__name__}).")
 
-    def _forget(self, adapter: AdapterRef) -> None:
-        try:
-            self._source.forget(adapter)
-        except Exception:  # the disk cache's budget will evict it
-            log.exception("disk copy not dropped: %s", adapter.artefact)
-        finally:
-            self._room.release()
+    def _forget_forever(self) -> None:
+        while (adapter := self._forgets.get()) is not None:
+            try:
+                self._source.forget(adapter)
+            except Exception:  # the disk cache's budget will evict it
+                log.exception("disk copy not dropped: %s", adapter.artefact)

@@ -8,6 +8,8 @@ from typing import Final
 
 STATS_WORKING_S: Final = 0.25
 STATS_IDLE_S: Final = 1.0
+CLOSE_S: Final = 1.0
+"""How long a core that stops waits for adapter loads under way."""
 MAX_PREFETCHES: Final = 64
 """Hints that wait for a loader thread; more are dropped, since a request loads its adapter anyway."""
 MAX_FORGETS: Final = 1_024

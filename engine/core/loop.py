@@ -13,27 +13,28 @@ from typing import Protocol
 from engine.core.adapter_loader import LoadDone, Loaders
 from engine.core.adapter_pool import AdapterPool
 from engine.core.block_pool import BlockPool
-from engine.core.journal import Journal, JournalLine, now_utc
+from engine.core.counting import Reporter, TokenCounters
+from engine.core.ending import Endings
+from engine.core.journal import Journal
 from engine.core.limits import STATS_IDLE_S, STATS_WORKING_S, CoreConfig, ModelFacts
-from engine.core.plan import Row, RowResult, Runner, SamplePlan, StepPlan
+from engine.core.plan import RowResult, Runner, StepPlan
 from engine.core.protocol import (
     Abort,
     AddRequest,
     Drain,
-    Ended,
     Failed,
     FromCore,
     Outcome,
     Prefetch,
     Ready,
     Retire,
-    Stats,
     StopChoice,
     Tier,
     ToCore,
     Tokens,
 )
 from engine.core.request import Finish, Request, Sequence, State
+from engine.core.rows import keep_prompt_logprobs, plan_row
 from engine.core.scheduler import Chunk, Scheduler
 from engine.core.transport import PeerGone
 
@@ -77,15 +78,14 @@ class Loop:
         self._blocks = BlockPool(config.num_blocks)
         self._adapters = AdapterPool(config, parts.runner, parts.loaders)
         self._scheduler = Scheduler(config, self._blocks, self._adapters)
+        self._reporter = Reporter(self._blocks, self._scheduler, self._adapters)
+        self._endings = Endings(parts.journal, clock)
+        self._tokens = TokenCounters()
         self._finish = Finish(model.eos_token_ids, model.max_model_len)
         self._open: dict[tuple[str, int], Request] = {}
         self._outbox: list[FromCore] = []
         self._next_number = 0
         self._steps = 0
-        self._prompt_tokens = 0
-        self._generation_tokens = 0
-        self._uncounted_tokens = 0
-        self._stats_sequence = 0
         self._stats_at = float("-inf")
         self._checked = True  # integrity, since the last request ended
         self._draining = False
@@ -214,7 +214,7 @@ class Loop:
         if request is None or not 0 <= frame.choice < len(request.sequences):
             return  # its Ended crossed this frame
         sequence = request.sequences[frame.choice]
-        self._count_generated(-len(sequence.generated[frame.num_tokens :]))
+        self._tokens.count_generated(-len(sequence.generated[frame.num_tokens :]))
         del sequence.generated[frame.num_tokens :]
         sequence.confirmed = True
         if sequence.state is not State.FINISHED:
@@ -246,37 +246,8 @@ class Loop:
 
     def _plan(self, chunks: list[Chunk]) -> StepPlan:
         self._steps += 1
-        rows = [self._row(chunk) for chunk in chunks]
+        rows = [plan_row(chunk, self._finish) for chunk in chunks]
         return StepPlan(step=self._steps, rows=rows, slot_epoch=self._adapters.slot_epoch)
-
-    def _row(self, chunk: Chunk) -> Row:
-        sequence = chunk.sequence
-        request = sequence.request
-        start = sequence.computed
-        sample = None
-        if chunk.samples:
-            sample = SamplePlan(
-                sampling=request.add.sampling,
-                choice=sequence.choice,
-                prompt=request.prompt,
-                generated=sequence.generated,
-                banned=self._finish.banned(sequence),
-            )
-        return Row(
-            sequence=sequence.number,
-            tokens=sequence.tokens(start, start + chunk.num_tokens),
-            start=start,
-            block_table=sequence.blocks,
-            slot=sequence.slot,
-            sample=sample,
-            prompt_logprobs=self._wants_prompt_logprobs(sequence),
-        )
-
-    @staticmethod
-    def _wants_prompt_logprobs(sequence: Sequence) -> bool:
-        """While choice 0 computes a prompt whose log-probabilities were asked for and not sent yet."""
-        request = sequence.request
-        return request.prompt_logprobs is not None and sequence.choice == 0 and not sequence.generated
 
     # Apply
 
@@ -295,34 +266,17 @@ class Loop:
     def _advance(self, chunk: Chunk, result: RowResult | None) -> None:
         sequence, samples = chunk.sequence, chunk.samples
         start = sequence.computed
-        if self._wants_prompt_logprobs(sequence):
+        if sequence.owes_prompt_logprobs:
             assert result is not None, "the runner answers each row that asks"
-            self._keep_prompt_logprobs(sequence.request, start, chunk.num_tokens, result)
+            keep_prompt_logprobs(sequence.request, start, chunk.num_tokens, result)
         sequence.computed += chunk.num_tokens
         self._scheduler.publish(sequence)
-        self._count_prompt(sequence)
+        self._tokens.count_prompt(sequence)
+        if sequence.is_prompt_computed:
+            sequence.request.prompt_computed = True
         if samples:
             assert result is not None, "the runner answers each row that samples"
             self._take_token(sequence, result)
-
-    @staticmethod
-    def _keep_prompt_logprobs(request: Request, start: int, num_tokens: int, result: RowResult) -> None:
-        """The runner gives one for each token of the row (None for the prompt's first, which nothing
-        predicts)."""
-        assert request.prompt_logprobs is not None
-        found = list(result.prompt_logprobs)
-        if start == 0 and len(found) == num_tokens - 1:
-            found.insert(0, None)
-        assert len(found) == num_tokens, "a log-probability for each token of the row"
-        request.prompt_logprobs[start : start + num_tokens] = found
-
-    def _count_prompt(self, sequence: Sequence) -> None:
-        """Each prompt token counts as computed once, whatever preemption and n make of it."""
-        request = sequence.request
-        done = min(sequence.computed, len(request.prompt))
-        self._prompt_tokens += max(0, done - request.num_prompt_counted)
-        request.num_prompt_counted = max(request.num_prompt_counted, done)
-        request.prompt_computed = request.prompt_computed or done == len(request.prompt)
 
     def _take_token(self, sequence: Sequence, result: RowResult) -> None:
         assert result.token is not None, "a row that samples has a token or an error"
@@ -331,7 +285,7 @@ class Loop:
         if request.first_token is None:
             request.first_token = self._clock()
         sequence.generated.append(result.token)
-        self._count_generated(1)
+        self._tokens.count_generated(1)
         finish = self._finish.reason(sequence)
         ends = finish is not None and result.token in self._finish.end_tokens(sequence)
         self._outbox.append(
@@ -350,14 +304,6 @@ class Loop:
             self._scheduler.remove(sequence)
             self._close_if_done(request)
 
-    def _count_generated(self, count: int) -> None:
-        """Tokens after a stop string don't count, but a counter never falls: those counted already are made
-        up for by the next ones."""
-        self._uncounted_tokens += count
-        if self._uncounted_tokens > 0:
-            self._generation_tokens += self._uncounted_tokens
-            self._uncounted_tokens = 0
-
     # The end of a request
 
     def _close_if_done(self, request: Request) -> None:
@@ -371,46 +317,12 @@ class Loop:
     def _close(self, request: Request, outcome: Outcome, reason: str = "") -> None:
         """The one place where a request ends: everything freed, its line written, its terminal frame
         queued."""
-        request.end(outcome, reason)
         if self._open.pop(request.name, None) is not None:
             for sequence in request.sequences:
                 self._scheduler.remove(sequence)
             if request.artefact is not None:
                 self._adapters.leave(request.artefact)
-        ended = Ended(
-            request=request.add.request,
-            attempt=request.add.attempt,
-            outcome=outcome,
-            usage=request.usage,
-            timings=request.timings(self._clock()),
-            tier=request.tier or Tier.STORE,
-            reason=reason,
-        )
-        self._journal.append(self._line(request.add, ended))
-        self._outbox.append(ended)
-
-    def _line(self, add: AddRequest, ended: Ended) -> JournalLine:
-        return JournalLine(
-            n=self._journal.last_n + 1,
-            request=add.request,
-            attempt=add.attempt,
-            tenant=add.tenant,
-            key=add.key,
-            artefact=None if add.adapter is None else add.adapter.artefact,
-            owner=None if add.adapter is None else add.adapter.owner,
-            version=add.version,
-            purpose=add.purpose,
-            outcome=ended.outcome,
-            prompt=ended.usage.prompt,
-            completion=ended.usage.completion,
-            cached=ended.usage.cached,
-            queue_ms=ended.timings.queue_ms,
-            load_ms=ended.timings.load_ms,
-            ttft_ms=ended.timings.ttft_ms,
-            total_ms=ended.timings.total_ms,
-            tier=ended.tier,
-            ended_at=now_utc(),
-        )
+        self._outbox.append(self._endings.end(request, outcome, reason))
 
     def _end_all(self, outcome: Outcome, reason: str) -> None:
         for request in list(self._open.values()):
@@ -437,7 +349,7 @@ class Loop:
         now = self._clock()
         if now - self._stats_at >= self._stats_every_s:
             self._stats_at = now
-            self._outbox.append(self._stats())
+            self._outbox.append(self._reporter.stats(self._steps, self._tokens))
         frames, self._outbox = self._outbox, []
         self._transport.send(frames)
         if not self._open and not self._checked:
@@ -462,27 +374,3 @@ class Loop:
         self._blocks.check(self._scheduler.tables())
         users = Counter(r.artefact for r in self._open.values() if r.artefact is not None)
         self._adapters.check(self._scheduler.pins(), users)
-
-    def _stats(self) -> Stats:
-        self._stats_sequence += 1
-        cache, adapters = self._scheduler.counters, self._adapters.counters
-        return Stats(
-            sequence=self._stats_sequence,
-            running=self._scheduler.num_running,
-            waiting=self._scheduler.num_waiting,
-            waiting_tokens=self._scheduler.waiting_tokens,
-            blocks_total=self._config.num_blocks,
-            blocks_used=self._blocks.num_used,
-            blocks_cached=self._blocks.num_in_cache,
-            device=self._adapters.device,
-            host=self._adapters.host,
-            steps_total=self._steps,
-            prompt_tokens_total=self._prompt_tokens,
-            generation_tokens_total=self._generation_tokens,
-            cache_query_tokens_total=cache.cache_query_tokens,
-            cache_hit_tokens_total=cache.cache_hit_tokens,
-            preemptions_total=cache.preemptions,
-            adapter_loads_total=dict(adapters.loads),
-            adapter_hits_total=adapters.hits,
-            adapter_evictions_total=self._adapters.evictions,
-        )

@@ -63,6 +63,15 @@ class Sequence:
         """Tokens it may still generate."""
         return self.request.add.sampling.max_tokens - len(self.generated)
 
+    @property
+    def owes_prompt_logprobs(self) -> bool:
+        """While choice 0 computes a prompt whose log-probabilities were asked for."""
+        return self.choice == 0 and self.request.prompt_logprobs is not None and not self.generated
+
+    @property
+    def is_prompt_computed(self) -> bool:
+        return self.computed >= len(self.request.prompt)
+
     def tokens(self, start: int, stop: int) -> TokenIds[int]:
         """Known token ids from position `start` up to `stop`."""
         split = len(self.request.prompt)

@@ -178,7 +178,7 @@ class Scheduler:
 
     def _match(self, sequence: Sequence) -> list[int]:
         """Blocks with KV that it can share; at least its last known token is left to compute."""
-        if sequence.choice == 0 and sequence.request.prompt_logprobs is not None and not sequence.generated:
+        if sequence.owes_prompt_logprobs:
             return []  # log-probabilities of the prompt exist only where it is computed
         block_size = self._config.block_size
         return self._store.match(sequence.keys((sequence.total - 1) // block_size, block_size))

@@ -23,6 +23,8 @@ from engine.core.protocol import FromCore, Stats, ToCore, Tokens
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 MAX_QUEUED_MESSAGES: Final = 64
 """Messages a socket queues before it is full, each way and each end."""
+MAX_BATCH: Final = 1_024
+"""Held frames in one message."""
 MAX_HELD_FRAMES: Final = 65_536
 """Frames the core holds for a server that doesn't read; past it the server counts as dead."""
 RETRY_MS: Final = 50
@@ -92,9 +94,12 @@ class CoreTransport:
         self.flush()
 
     def flush(self) -> None:
-        """Sends what is held if the socket has room."""
-        if self._held.frames and self._try_send(self._held.frames):
+        """Sends what is held, as far as the socket has room."""
+        while self._held.frames and self._try_send(self._held.frames[:MAX_BATCH]):
+            rest = self._held.frames[MAX_BATCH:]
             self._held = _Held()
+            for frame in rest:
+                self._held.add(frame)
 
     def wake(self) -> None:
         """Ends a `wait`; may be called from any thread."""

@@ -26,6 +26,7 @@ from engine.core.protocol import (
     FromCore,
     Sampling,
     ServiceClass,
+    Stats,
     Tier,
     ToCore,
     TokenLogprob,
@@ -213,6 +214,12 @@ class Bench:
             if not busy and not self.loop._open and not self.transport.inbox:
                 return
         raise AssertionError("the core did not come to rest")
+
+    def stats(self) -> Stats:
+        """A fresh picture of the core."""
+        self.now += 2.0
+        self.step()
+        return [frame for frame in self.transport.sent if isinstance(frame, Stats)][-1]
 
     def tokens(self, request: str, choice: int = 0) -> list[int]:
         return [

@@ -74,8 +74,8 @@ def test_preemption_changes_no_token_and_bills_none_twice(make_bench: Callable[.
     for request in requests:
         assert bench.tokens(request.request) == expected(request)
         assert bench.ended(request.request).usage == Usage(5, 30, 0)
-    assert bench.loop._stats().prompt_tokens_total == 20
-    assert bench.loop._stats().generation_tokens_total == 120
+    assert bench.stats().prompt_tokens_total == 20
+    assert bench.stats().generation_tokens_total == 120
 
 
 def test_choices_share_the_prompt_and_differ_by_choice(bench: Bench) -> None:
@@ -94,7 +94,7 @@ def test_a_known_prompt_comes_from_the_cache_and_is_counted_once(bench: Bench) -
     assert bench.tokens("1") == bench.tokens("2") == expected(first)
     assert bench.ended("1").usage.cached == 0
     assert bench.ended("2").usage.cached == 16, "the last token is always computed"
-    stats = bench.loop._stats()
+    stats = bench.stats()
     assert (stats.cache_query_tokens_total, stats.cache_hit_tokens_total) == (40, 16)
     assert stats.prompt_tokens_total == 24
 

@@ -70,6 +70,9 @@ class JournalOnly:
     async def prefetch(self, artefact: str, owner: str) -> None:
         raise UpstreamFailed("only a journal")
 
+    async def retire(self, artefact: str) -> None:
+        raise UpstreamFailed("only a journal")
+
     async def ready(self) -> bool:
         return True
 

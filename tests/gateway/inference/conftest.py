@@ -13,6 +13,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 import uvicorn
+from litestar.enums import ScopeType
 from litestar.types import Receive, Scope, Send
 from redis.asyncio import Redis
 
@@ -207,7 +208,7 @@ async def _served(walk: Walk, keys: Keys) -> AsyncIterator[str]:
     stale = {"principal": keys.now}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http"
+        assert scope["type"] is ScopeType.HTTP
         if (
             stale["principal"].tenant != keys.now.tenant
             or stale["principal"].key_limits != keys.now.key_limits
@@ -227,9 +228,9 @@ async def _served(walk: Walk, keys: Keys) -> AsyncIterator[str]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(
-        uvicorn.Config(Envelope(app), lifespan="off", log_level="error", timeout_graceful_shutdown=1)  # type: ignore[arg-type]  # two spellings of ASGI
+        uvicorn.Config(Envelope(app), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
     )
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined, method-assign]  # the test's process keeps its own
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # the test's process keeps its own
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await until(lambda: server.started)
     try:

@@ -15,7 +15,7 @@ from gateway.principal import Limits, Principal
 from gateway.redis import connect
 
 MakePrincipal = Callable[..., Principal]
-Picture = dict[bytes, bytes | None]
+Picture = dict[str | bytes, bytes | None]
 
 
 async def picture(redis: Redis) -> Picture:

@@ -21,7 +21,7 @@ from adapters.refusal import RequestRefused
 from adapters.template import TemplateRefused, chat_template_source, compile_template, special_tokens
 from adapters.wire import Message
 
-FIRST_PREFIX_CHARS_PER_TOKEN: Final = 4
+FIRST_PREFIX_CHARS_PER_TOKEN: Final = 6
 """A long text's first prefix has this many characters per allowed token: usual text is over the limit by
 then."""
 

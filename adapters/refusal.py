@@ -45,8 +45,7 @@ def refusal_of(error: Exception) -> RequestRefused:
     match = _WHERE.match(str(error))
     assert match is not None  # the pattern takes any text
     what, path = match["what"], (match["path"] or "").lstrip(".")
-    if path.startswith("[...]"):
-        path = ""
+    path = path.split("[...]")[0]  # msgspec says so of a key or value inside an object, without naming it
     if field := _FIELD.search(what):
         param = f"{path}.{field['name']}" if path else field["name"]
         if field["kind"].startswith("missing"):
@@ -64,4 +63,4 @@ def refusal_of(error: Exception) -> RequestRefused:
 
 def _plain(what: str) -> str:
     text = what.replace("`", "").strip()
-    return text[:1].lower() + text[1:] if text.startswith(("Expected", "Invalid")) else text
+    return text[:1].lower() + text[1:] if text.startswith(("Expected", "Invalid", "Number")) else text

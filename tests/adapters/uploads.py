@@ -42,7 +42,8 @@ class Blob:
 
 @dataclass
 class Upload:
-    """An adapter to be damaged before it is written. `mend` changes the header's entries, `cut` the whole file."""
+    """An adapter to be damaged before it is written. `mend` changes the header's entries, `cut` the whole
+    file."""
 
     config: dict[str, Any]
     tensors: dict[str, Blob]
@@ -99,7 +100,8 @@ def upload(
     seed: int = 0,
     **config: Any,
 ) -> Upload:
-    """A good upload with a rank for each (layer, site); by default rank 4 on q_proj and v_proj of all layers."""
+    """A good upload with a rank for each (layer, site); by default rank 4 on q_proj and v_proj of all
+    layers."""
     places = ranks or {(layer, site): 4 for layer in range(base.num_layers) for site in ("q_proj", "v_proj")}
     draw = np.random.default_rng(seed)
     tensors = {}

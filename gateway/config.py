@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -14,9 +14,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="MOTET_", frozen=True, extra="ignore")
 
     # truth and counters
-    database_url: str  # role motet_app: row-level security applies
-    database_system_url: str  # role motet_system
-    redis_url: str
+    database_url: str = Field(repr=False)  # role motet_app: row-level security applies
+    database_system_url: str = Field(repr=False)  # role motet_system
+    redis_url: str = Field(repr=False)
     store_url: str  # file:///… or s3://bucket/prefix
     home: Path = Path("var")
     journal_dir: Path

@@ -34,11 +34,9 @@ log = structlog.get_logger(__name__)
 BACKLOG: Final = 2048
 KILL_AFTER_S: Final = 3.0  # beyond the drain, for what does not stop
 LOOK_S: Final = 0.05
-YOUNG_S: Final = 5.0  # a worker that lived shorter than this failed to start
-MAX_BACKOFF_S: Final = 10.0
-MAX_FAILED_STARTS: Final = (
-    5  # in a row and of a worker that never lived longer: the fault is ours, not passing
-)
+START_PAUSE_S: Final = 0.5  # after a failed start; doubles
+MAX_FAILED_STARTS: Final = 3  # in a row: the fault won't pass by itself
+STARTUP_FAILED: Final = 3  # a worker's exit status when it could not begin to serve
 
 LISTEN_FD: Final = "MOTET_LISTEN_FD"
 LIFE_FD: Final = "MOTET_LIFE_FD"
@@ -54,7 +52,6 @@ class Worker:
 
     worker_id: int
     process: subprocess.Popen[bytes] | None = None
-    started_at: float = 0.0
     start_at: float = 0.0  # when to start the next one
     failed_starts: int = 0
 
@@ -106,22 +103,20 @@ class Parent:
             pass_fds=(listen_fd, life_fd),
             process_group=0,  # a Ctrl-C reaches the parent alone, which passes it on once
         )
-        worker.started_at = time.monotonic()
 
     def _bury(self, worker: Worker) -> None:
         assert worker.process is not None
         code = worker.process.returncode
         log.warning("worker_ended", worker=worker.worker_id, pid=worker.process.pid, returncode=code)
         mark_process_dead(worker.process.pid, str(self.metrics))  # type: ignore[no-untyped-call]
-        lived_s = time.monotonic() - worker.started_at
         worker.process = None
-        worker.failed_starts = worker.failed_starts + 1 if lived_s < YOUNG_S else 0
-        if worker.failed_starts >= MAX_FAILED_STARTS:
-            raise ServeError(
-                f"worker {worker.worker_id} ended {MAX_FAILED_STARTS} times at its start (code {code})"
-            )
-        pause_s = min(MAX_BACKOFF_S, 0.25 * 2**worker.failed_starts) if worker.failed_starts > 1 else 0.0
-        worker.start_at = time.monotonic() + pause_s
+        if code not in (1, STARTUP_FAILED):  # 1: the interpreter's own, when an import or a setting fails
+            worker.failed_starts = 0
+            return
+        worker.failed_starts += 1
+        if worker.failed_starts == MAX_FAILED_STARTS:
+            raise ServeError(f"worker {worker.worker_id} can't start; its log says why")
+        worker.start_at = time.monotonic() + START_PAUSE_S * 2 ** (worker.failed_starts - 1)
 
     def _stop(self) -> None:
         """Terminate all at once, wait for the drain, kill what is left."""

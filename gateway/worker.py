@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 
 import uvicorn
 
 from gateway.app import create_app
 from gateway.config import Settings
-from gateway.serve import LIFE_FD, LISTEN_FD
+from gateway.serve import LIFE_FD, LISTEN_FD, STARTUP_FAILED
 from gateway.telemetry import configure_logging
 
 KEEP_ALIVE_S = 75  # longer than the usual 60 s of a proxy, so that the proxy closes first
@@ -21,7 +22,14 @@ def main() -> None:
     configure_logging()
     settings = Settings()
     _follow_parent(int(os.environ[LIFE_FD]))
-    server = uvicorn.Server(
+    server = _server(settings)
+    server.run(sockets=[socket.socket(fileno=int(os.environ[LISTEN_FD]))])
+    if not server.started:
+        sys.exit(STARTUP_FAILED)
+
+
+def _server(settings: Settings) -> uvicorn.Server:
+    return uvicorn.Server(
         uvicorn.Config(
             create_app(settings),
             loop="uvloop",
@@ -36,7 +44,6 @@ def main() -> None:
             timeout_graceful_shutdown=int(settings.drain_s),
         )
     )
-    server.run(sockets=[socket.socket(fileno=int(os.environ[LISTEN_FD]))])
 
 
 def _follow_parent(life_fd: int) -> None:

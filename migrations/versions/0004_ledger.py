@@ -70,9 +70,11 @@ BEGIN
     CONTINUE WHEN to_regclass('public.' || part) IS NOT NULL;
     low := public.motet_first_request_id(first AT TIME ZONE 'UTC');
     high := public.motet_first_request_id((first + interval '1 month') AT TIME ZONE 'UTC');
-    EXECUTE format('CREATE TABLE public.%I (LIKE public.usage_ledger INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', part);
-    EXECUTE format('WITH moved AS (DELETE FROM public.usage_ledger_default WHERE request_id >= %L AND request_id < %L'
-                   ' RETURNING *) INSERT INTO public.%I SELECT * FROM moved', low, high, part);
+    EXECUTE format('CREATE TABLE public.%I (LIKE public.usage_ledger'
+                   ' INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', part);
+    EXECUTE format('WITH moved AS (DELETE FROM public.usage_ledger_default'
+                   ' WHERE request_id >= %L AND request_id < %L RETURNING *)'
+                   ' INSERT INTO public.%I SELECT * FROM moved', low, high, part);
     EXECUTE format('ALTER TABLE public.usage_ledger ATTACH PARTITION public.%I FOR VALUES FROM (%L) TO (%L)',
                    part, low, high);
     made := made + 1;
@@ -84,10 +86,12 @@ END $$
 
 def upgrade() -> None:
     run(
-        f"CREATE TABLE usage_ledger ({COLUMNS}, PRIMARY KEY (request_id, attempt)) PARTITION BY RANGE (request_id)",
+        f"CREATE TABLE usage_ledger ({COLUMNS}, PRIMARY KEY (request_id, attempt))"
+        " PARTITION BY RANGE (request_id)",
         "CREATE INDEX usage_ledger_tenant ON usage_ledger (tenant_id, request_id)",
         "CREATE TABLE usage_ledger_default PARTITION OF usage_ledger DEFAULT",
-        f"CREATE UNLOGGED TABLE usage_staging ({COLUMNS}, batch uuid NOT NULL, PRIMARY KEY (request_id, attempt, batch))",
+        f"CREATE UNLOGGED TABLE usage_staging ({COLUMNS}, batch uuid NOT NULL,"
+        " PRIMARY KEY (request_id, attempt, batch))",
         """CREATE TABLE journal_cursors (
              journal_id text PRIMARY KEY,
              n bigint NOT NULL,

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
+from deploy.local.services import DatabaseUrls
 from gateway.db import Database, PoolLimits
 from gateway.errors import Unavailable
 from gateway.models import Tenant
@@ -20,8 +21,8 @@ async def test_a_block_that_raises_leaves_nothing_behind(db: Database, tenant: T
         async with db.system_session() as session:
             await session.execute(text("UPDATE tenants SET salt = 'changed' WHERE id = :id"), {"id": tenant})
             raise Oops
-    async with db.system_reader() as session:
-        row = (await session.scalars(select(Tenant).where(Tenant.id == tenant))).one()
+    async with db.system_reader() as reader:
+        row = (await reader.scalars(select(Tenant).where(Tenant.id == tenant))).one()
     assert row.salt != "changed"
 
 
@@ -42,9 +43,8 @@ async def test_a_database_that_is_away_is_a_503() -> None:
     await db.close()
 
 
-async def test_a_statement_over_its_limit_is_a_503(db: Database, database: object) -> None:
-    urls = database
-    quick = Database(urls.app, urls.system, PoolLimits(statement_ms=50))  # type: ignore[attr-defined]
+async def test_a_statement_over_its_limit_is_a_503(database: DatabaseUrls) -> None:
+    quick = Database(database.app, database.system, PoolLimits(statement_ms=50))
     with pytest.raises(Unavailable):
         async with quick.system_reader() as session:
             await session.execute(text("SELECT pg_sleep(5)"))

@@ -64,7 +64,7 @@ async def test_a_key_proves_its_tenant_scopes_and_limits(
         assert not principal.may(Scope.USAGE_READ)
         assert principal.key_limits.tokens_per_minute == 7
         assert principal.key_limits.requests_per_minute is None
-        assert principal.allowed_models == {"a", "b"}
+        assert principal.allowed_models == frozenset({"a", "b"})
 
 
 async def test_the_secret_is_not_in_the_database(keys: ApiKeys, db: Database, tenant: TenantId) -> None:

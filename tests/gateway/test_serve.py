@@ -1,0 +1,150 @@
+"""Real processes: workers come back when killed, and leave with their parent, however it goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config import Settings
+from gateway.serve import ServeError, environment, run_file, serve
+
+PROGRAM = """
+from gateway.config import Settings
+from gateway.serve import serve
+from gateway.telemetry import configure_logging
+
+configure_logging()
+serve(Settings(), "127.0.0.1", 0, 2)
+"""
+PATIENCE_S = 60.0
+QUIET_IMPORT = """
+import os, sys
+import gateway.worker
+used = os.times()
+print(used.user + used.system, *sorted({"torch", "transformers", "xgrammar"} & set(sys.modules)))
+"""
+
+
+@pytest.fixture
+def ready_settings(settings: Settings, demo_model_dir: Path) -> Settings:
+    return settings.model_copy(update={"base_model": str(demo_model_dir), "drain_s": 1.0})
+
+
+@pytest.fixture
+def parent(ready_settings: Settings, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with (tmp_path / "gateway.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], env={**os.environ, **environment(ready_settings)}, stderr=log
+        )
+        yield process
+        process.kill()
+        process.wait()
+
+
+def eventually(what: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+def running(settings: Settings) -> dict[str, Any] | None:
+    file = run_file(settings)
+    found: dict[str, Any] | None = json.loads(file.read_text()) if file.exists() else None
+    return found if found and len(found["worker_pids"]) == 2 else None
+
+
+def get(settings: Settings, path: str) -> str:
+    state = running(settings)
+    assert state is not None
+    with urllib.request.urlopen(f"http://127.0.0.1:{state['port']}{path}", timeout=PATIENCE_S) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def is_gone(pid: int) -> bool:
+    """Also true for a process that ended and that nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_workers_come_back_count_together_and_stop_in_order(
+    parent: subprocess.Popen[bytes], ready_settings: Settings
+) -> None:
+    first = eventually(lambda: running(ready_settings))
+    assert first["pid"] == parent.pid
+    assert get(ready_settings, "/healthz") == "ok\n"
+
+    victim, other = first["worker_pids"]
+    os.kill(victim, signal.SIGKILL)
+    second = eventually(
+        lambda: (state := running(ready_settings)) and victim not in state["worker_pids"] and state
+    )
+    assert other in second["worker_pids"]
+    for _ in range(20):
+        assert get(ready_settings, "/healthz") == "ok\n"
+    counted = [
+        line
+        for line in get(ready_settings, "/metrics").splitlines()
+        if 'route="/healthz",status="200"' in line
+    ]
+    assert [line.rpartition(" ")[2] for line in counted if "requests_total" in line] == ["21.0"]
+
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(PATIENCE_S) == 0
+    assert all(is_gone(pid) for pid in second["worker_pids"])
+    assert not run_file(ready_settings).exists()
+
+
+def test_workers_leave_when_their_parent_is_killed(
+    parent: subprocess.Popen[bytes], ready_settings: Settings
+) -> None:
+    state = eventually(lambda: running(ready_settings))
+    assert get(ready_settings, "/healthz") == "ok\n"
+    parent.kill()
+    eventually(lambda: all(is_gone(pid) for pid in state["worker_pids"]))
+
+
+def test_a_port_in_use_is_one_clear_line(settings: Settings) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ServeError, match=f"can't listen on 127.0.0.1:{port}: Address already in use"):
+            serve(settings, "127.0.0.1", port, 1)
+
+
+def test_workers_that_can_not_start_end_the_gateway(settings: Settings, tmp_path: Path) -> None:
+    broken = settings.model_copy(update={"base_model": str(tmp_path / "nothing"), "drain_s": 0.1})
+    program = PROGRAM.replace(", 2)", ", 1)")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment(broken)},
+        capture_output=True,
+        timeout=PATIENCE_S * 2,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert b"worker 0 can't start" in done.stderr
+
+
+def test_starting_takes_under_two_seconds_and_no_torch() -> None:
+    """Processor time, so that a busy machine does not decide."""
+    done = subprocess.run([sys.executable, "-c", QUIET_IMPORT], capture_output=True, text=True, check=True)
+    seconds, *forbidden = done.stdout.split()
+    assert forbidden == []
+    assert float(seconds) < 2.0

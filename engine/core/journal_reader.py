@@ -29,7 +29,8 @@ class JournalReader:
         self._place: tuple[int, Path, int] | None = None  # the line `n` ended at this byte of that segment
 
     def read(self, after: int, limit: int) -> JournalPage:
-        """At most `limit` whole lines with `n` > `after`. Blocks on disk: call it in a thread."""
+        """At most `limit` whole lines with `n` > `after`. Blocks on disk: call it in a thread, one at a time.
+        Raises `FileNotFoundError` while no core has ever opened the directory."""
         lines: list[JournalLine] = []
         for path, offset in self._starts(after):
             lines.extend(self._read_segment(path, offset, after, limit - len(lines)))

@@ -15,6 +15,7 @@ from engine.core.adapter_pool import AdapterPool
 from engine.core.block_pool import BlockPool
 from engine.core.counting import Reporter, TokenCounters
 from engine.core.ending import Endings
+from engine.core.intake import Intake
 from engine.core.journal import Journal
 from engine.core.limits import STATS_IDLE_S, STATS_WORKING_S, CoreConfig, ModelFacts
 from engine.core.plan import RowResult, Runner, StepPlan
@@ -50,8 +51,6 @@ class Transport(Protocol):
 
     def send(self, frames: Items[FromCore]) -> None: ...
 
-    def flush(self) -> None: ...
-
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -78,6 +77,7 @@ class Loop:
         self._blocks = BlockPool(config.num_blocks)
         self._adapters = AdapterPool(config, parts.runner, parts.loaders)
         self._scheduler = Scheduler(config, self._blocks, self._adapters)
+        self._intake = Intake(config, model)
         self._reporter = Reporter(self._blocks, self._scheduler, self._adapters)
         self._endings = Endings(parts.journal, clock)
         self._tokens = TokenCounters()
@@ -176,7 +176,7 @@ class Loop:
         now = self._clock()
         request = Request(add, self._model.base_digest, self._next_number, now)
         self._next_number += add.num_choices
-        if reason := self._refusal(add):
+        if reason := self._intake.refusal(add, len(self._open)):
             self._close(request, Outcome.REFUSED, reason)
             return
         if request.artefact is not None and (reason := self._adapters.failure(request.artefact, now)):
@@ -187,22 +187,6 @@ class Loop:
         if add.adapter is not None:
             request.tier = self._adapters.enter(add.adapter, now)
         self._scheduler.add(request)
-
-    def _refusal(self, add: AddRequest) -> str | None:
-        """Why the core could never serve this request."""
-        if len(self._open) >= self._config.max_open:
-            return f"The engine holds {self._config.max_open} requests already."
-        if not add.prompt or add.num_choices < 1 or add.sampling.max_tokens < 1:
-            return "A request needs a prompt, a choice and room for a token."
-        ids = (min(add.prompt), max(add.prompt), *add.sampling.logit_bias)
-        if min(ids) < 0 or max(ids) >= self._model.vocab_size:
-            return f"A token id is outside the vocabulary of {self._model.vocab_size}."
-        if len(add.prompt) >= self._model.max_model_len:
-            return f"The prompt leaves no room in a context of {self._model.max_model_len} tokens."
-        longest = min(len(add.prompt) + add.sampling.max_tokens, self._model.max_model_len)
-        if self._scheduler.never_fits(longest):
-            return f"{longest} tokens are more than the whole KV cache holds."
-        return None
 
     def _abort(self, frame: Abort) -> None:
         request = self._open.get((frame.request, frame.attempt))

@@ -67,13 +67,8 @@ class Scheduler:
         return sum(sequence.remaining for sequence in self._waiting)
 
     def add(self, request: Request) -> None:
-        """Takes in all choices of a request that fits (`never_fits` is false)."""
+        """Takes in all choices of a request that could run alone (`Intake` saw to it)."""
         self._waiting.extend(request.sequences)
-
-    def never_fits(self, num_tokens: int) -> bool:
-        """Whether a sequence could grow to this many tokens with all blocks for itself. The KV of the very
-        last token is never computed."""
-        return self._config.blocks_for(num_tokens - 1) > self._config.num_blocks
 
     def remove(self, sequence: Sequence) -> None:
         """Frees what a sequence holds; it won't run again."""

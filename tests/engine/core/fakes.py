@@ -172,9 +172,6 @@ class FakeTransport:
     def send(self, frames: Sequence[FromCore]) -> None:
         self.sent.extend(frames)
 
-    def flush(self) -> None:
-        return
-
 
 class Bench:
     """A core on a fake clock that moves by `step_s` each step."""

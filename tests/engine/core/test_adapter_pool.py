@@ -240,7 +240,7 @@ def test_forty_adapters_over_eight_slots_starve_none(
     def hot_in_flight() -> Counter[str]:
         return Counter(r.artefact for r in bench.loop._open.values() if r.artefact and r.artefact[0] == "h")
 
-    for step in range(900):
+    for step in range(500):
         open_hot = hot_in_flight()
         for i in range(8):
             if open_hot[f"h{i}"] < 4:
@@ -256,7 +256,7 @@ def test_forty_adapters_over_eight_slots_starve_none(
     bench.run(limit=10_000)
     assert all(frame.outcome is Outcome.FINISHED for frame in bench.all_ended())
     assert len(bench.all_ended()) == len(asked)
-    assert len(waits) > 100
+    assert len(waits) > 50
     limit_s = 30.0
     assert max(waits) < limit_s, f"the longest wait was {max(waits):.1f} s"
 

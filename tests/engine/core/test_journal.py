@@ -81,7 +81,7 @@ def test_a_line_cut_anywhere_loses_that_line_alone(tmp_path: Path) -> None:
     ((_, path),) = segments(tmp_path)
     whole = path.read_bytes()
     start_of_third = whole[:-1].rindex(b"\n") + 1
-    for cut in range(start_of_third, len(whole)):
+    for cut in range(start_of_third, len(whole), 7):
         path.write_bytes(whole[:cut])
         journal = Journal(tmp_path)
         assert journal.last_n == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -117,6 +119,34 @@ async def test_the_server_reads_the_last_frames_and_then_notices_that_the_core_h
     with pytest.raises(PeerGone):
         await asyncio.wait_for(server.recv(), 5)
     server.close()
+
+
+SERVER = """
+import asyncio, sys
+from engine.core.protocol import Abort
+from engine.core.transport import ServerTransport
+
+async def main():
+    await ServerTransport(sys.argv[1]).send(Abort("a", 1))
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_the_core_notices_that_the_server_was_killed(address: str, core: CoreTransport) -> None:
+    server = subprocess.Popen([sys.executable, "-c", SERVER, address], cwd=Path(__file__).parents[3])
+    while not core.recv_all():
+        core.wait(0.1)
+    server.kill()
+    server.wait()
+
+    def wait_and_read() -> None:
+        for _ in range(100):
+            core.wait(0.05)
+
+    with pytest.raises(PeerGone):
+        wait_and_read()
 
 
 def test_the_core_leaves_when_its_parent_is_another(address: str) -> None:

@@ -126,8 +126,9 @@ def _wait_until_ready(process: subprocess.Popen[bytes], server: S3Server) -> Non
             client.put_object(Bucket=BUCKET, Key="ready", Body=b"1")
             client.delete_object(Bucket=BUCKET, Key="ready")
             client.close()
-            return
         except (BotoCoreError, ClientError) as error:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the S3 server did not start (exit code {process.returncode})") from error
             time.sleep(0.1)
+        else:
+            return

@@ -183,7 +183,7 @@ def test_ranks_and_scales_are_pefts(
     """PEFT builds the modules from the config; what it built is uploaded with the same config."""
     import peft
 
-    options = {
+    options: dict[str, Any] = {
         "r": 5,
         "lora_alpha": 12,
         "rank_pattern": ranks,

@@ -76,6 +76,21 @@ def shape(name: str, new: tuple[int, ...]) -> Callable[[Upload], None]:
     return change
 
 
+def rank_of_q0(rank: int) -> Callable[[Upload], None]:
+    def change(bad: Upload) -> None:
+        shape(A0, (rank, 16))(bad)
+        shape(B0, (16, rank))(bad)
+
+    return change
+
+
+def remove(name: str) -> Callable[[Upload], None]:
+    def change(bad: Upload) -> None:
+        del bad.tensors[name]
+
+    return change
+
+
 def with_header(raw: bytes) -> Callable[[bytes], bytes]:
     return lambda whole: len(raw).to_bytes(8, "little") + raw
 
@@ -308,16 +323,16 @@ CASES: dict[str, tuple[Callable[[Upload], None], Code, Part, str]] = {
         W,
         "same factor twice",
     ),
-    "A without B": (lambda bad: bad.tensors.pop(B0) and None, Code.MISSING_PAIR, W, "no lora_B"),
-    "B without A": (lambda bad: bad.tensors.pop(A0) and None, Code.MISSING_PAIR, W, "no lora_A"),
+    "A without B": (remove(B0), Code.MISSING_PAIR, W, "no lora_B"),
+    "B without A": (remove(A0), Code.MISSING_PAIR, W, "no lora_A"),
     "rank 257 in the tensors": (
-        lambda bad: (shape(A0, (257, 16))(bad), shape(B0, (16, 257))(bad)) and None,
+        rank_of_q0(257),
         Code.RANK_OUT_OF_RANGE,
         W,
         "257",
     ),
     "rank other than declared": (
-        lambda bad: (shape(A0, (8, 16))(bad), shape(B0, (16, 8))(bad)) and None,
+        rank_of_q0(8),
         Code.RANK_MISMATCH,
         W,
         "declares rank 4",

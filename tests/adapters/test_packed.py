@@ -76,7 +76,7 @@ def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
     path = packed(upload({(0, "q_proj"): 1}), tmp_path)
     whole = path.read_bytes()
     header = read_header(path)
-    inside = [*range(0, 56), *range(64, 80), header.parts[0].offset, len(whole) - 1]
+    inside = [*range(56), *range(64, 80), header.parts[0].offset, len(whole) - 1]
     for at in inside:
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
         with pytest.raises(PackedCorrupt):

@@ -135,22 +135,9 @@ def test_readers_see_whole_objects_while_one_writes(store: ObjectStore, tmp_path
 @pytest.mark.parametrize(
     "path",
     [
-        "../x",
-        "a/../b",
-        "/etc/passwd",
-        "a//b",
-        "",
-        ".",
-        "a/.",
-        ".hidden",
-        "a/./b",
-        "a\\b",
-        "a b",
-        "a\nb",
-        "a\0b",
-        "é",
-    ]
-    + ["a" * 600, "/".join("a" * 40), "a/" + "b" * 200, "a/", "-rf"],
+        *("../x", "a/../b", "/etc/passwd", "a//b", "", ".", "a/.", ".hidden", "a/./b", "a/", "-rf"),
+        *("a\\b", "a b", "a\nb", "a\0b", "é", "a" * 600, "/".join("a" * 40), "a/" + "b" * 200),
+    ],
 )
 def test_paths_that_could_escape(tmp_path: Path, source: Path, path: str) -> None:
     refuses_everywhere(open_store(f"file://{tmp_path / 'store'}"), source, path)
@@ -239,9 +226,10 @@ def test_a_server_that_is_gone_is_unavailable(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
     store = open_store(f"s3://bucket/prefix?endpoint=http://127.0.0.1:{free_ports(1)[0]}")
-    for ask in (lambda: store.put_file(source, PATH), lambda: store.fetch_file(PATH, tmp_path / "back")):
-        with pytest.raises(Unavailable):
-            ask()
+    with pytest.raises(Unavailable):
+        store.put_file(source, PATH)
+    with pytest.raises(Unavailable):
+        store.fetch_file(PATH, tmp_path / "back")
 
 
 def test_the_endpoint_may_come_from_the_environment(

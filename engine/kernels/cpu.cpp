@@ -16,6 +16,7 @@ constexpr int LANES = 16;
 constexpr int GROUP = 6;          // rows that share one pass over K, V or a LoRA factor
 constexpr int MAX_GROUPED = 64;   // queries of one attention task
 constexpr int MAX_HEAD_DIM = 512;
+constexpr int64_t MANY = 1 << 15;  // less work than this is done before a second thread has woken up
 
 typedef float vec __attribute__((vector_size(64), aligned(64)));
 typedef float loose_vec __attribute__((vector_size(64), aligned(4), may_alias));
@@ -431,7 +432,7 @@ extern "C" {
 // residual += delta (if any); out = residual / rms(residual) * weight. residual is float32 [rows, width].
 void motet_add_norm(int dtype, float* residual, const void* delta, const void* weight, void* out, int64_t rows,
                     int64_t width, float eps, int num_threads) {
-#pragma omp parallel for num_threads(num_threads) if (rows > 3)
+#pragma omp parallel for num_threads(num_threads) if (rows * width >= MANY)
     for (int64_t r = 0; r < rows; r++) {
         if (dtype)
             add_norm_row(residual + r * width, delta ? (const bf16*)delta + r * width : nullptr, (const bf16*)weight,
@@ -444,7 +445,7 @@ void motet_add_norm(int dtype, float* residual, const void* delta, const void* w
 
 // out[r] = silu(gate) * up, of gate_up [rows, 2 * width].
 void motet_silu_mul(int dtype, const void* gate_up, void* out, int64_t rows, int64_t width, int num_threads) {
-#pragma omp parallel for num_threads(num_threads) if (rows > 3)
+#pragma omp parallel for num_threads(num_threads) if (rows * width >= MANY)
     for (int64_t r = 0; r < rows; r++) {
         if (dtype) silu_row((const bf16*)gate_up + r * 2 * width, (bf16*)out + r * width, width);
         else silu_row((const float*)gate_up + r * 2 * width, (float*)out + r * width, width);
@@ -456,7 +457,8 @@ void motet_silu_mul(int dtype, const void* gate_up, void* out, int64_t rows, int
 void motet_rotate_and_store(int dtype, const Shape* shape, const Chunk* chunks, int64_t num_chunks, const int32_t* tables,
                             const void* qkv, const void* q_norm, const void* k_norm, const float* cos_sin, float* q_out,
                             void* k_cache, void* v_cache, int num_threads) {
-#pragma omp parallel for num_threads(num_threads) if (num_chunks > 1)
+    int64_t tokens = num_chunks ? chunks[num_chunks - 1].first_token + chunks[num_chunks - 1].num_tokens : 0;
+#pragma omp parallel for num_threads(num_threads) if (tokens * shape->num_heads * shape->head_dim >= MANY)
     for (int64_t c = 0; c < num_chunks; c++)
         for (int64_t t = 0; t < chunks[c].num_tokens; t++) {
             const int32_t* table = tables + chunks[c].table_start;
@@ -474,8 +476,10 @@ void motet_rotate_and_store(int dtype, const Shape* shape, const Chunk* chunks, 
 // motet_max_grouped() queries.
 void motet_attend(int dtype, const Shape* shape, const Chunk* chunks, int64_t num_chunks, const int32_t* tables,
                   const float* q, const void* k_cache, const void* v_cache, void* out, int num_threads) {
-    int64_t tasks = num_chunks * shape->num_kv_heads;
-#pragma omp parallel for num_threads(num_threads) schedule(dynamic, 1) if (tasks > 1)
+    int64_t tasks = num_chunks * shape->num_kv_heads, work = 0;
+    for (int64_t c = 0; c < num_chunks; c++)
+        work += int64_t(chunks[c].num_tokens) * (chunks[c].position + chunks[c].num_tokens) * shape->num_heads;
+#pragma omp parallel for num_threads(num_threads) schedule(dynamic, 1) if (work * 4 >= MANY)
     for (int64_t i = 0; i < tasks; i++) {
         const Chunk& c = chunks[i / shape->num_kv_heads];
         int64_t head = i % shape->num_kv_heads;

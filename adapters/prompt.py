@@ -80,7 +80,7 @@ class PromptEncoder:
                 add_generation_prompt=True,
                 **self._special_tokens,
             )
-        except (TemplateRefused, jinja2.TemplateError) as error:
+        except (TemplateRefused, jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
             raise RequestRefused(
                 f"This model's chat template can't render these messages: {error}",
                 "messages",

@@ -88,7 +88,13 @@ def prove(
 
 
 def _run_worker(job: bytes, timeout_s: float) -> Verdict:
-    command = [sys.executable, "-m", "adapters.proof_worker"]
+    command = [
+        sys.executable,
+        "-P",
+        "-B",
+        "-m",
+        "adapters.proof_worker",
+    ]  # neither reads nor writes code here
     environment = {
         "PATH": os.environ.get("PATH", ""),
         "PYTHONPATH": str(Path(__file__).resolve().parent.parent),

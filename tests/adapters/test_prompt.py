@@ -185,6 +185,7 @@ def test_a_template_in_tokenizer_config(demo_model_dir: Path, tmp_path: Path) ->
     [
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{{ messages[7].content }}", "no element 7"),
+        ("{{ messages[0].content + 1 }}", "can only concatenate"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
         ("{{ messages.append(1) }}", "unsafe"),
         (None, "no chat template"),

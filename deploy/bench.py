@@ -1,7 +1,7 @@
 """`make bench`: an open-loop load over every demo adapter and the base, and what a client of it feels.
 
 Arrivals are drawn beforehand (Poisson, seeded) and kept whatever the answers do: a closed loop would slow
-with the server and hide its queue. Times run from the moment at which a request was due, not when it was sent.
+with the server and hide its queue. Times run from the moment a request was due, not when it was sent.
 """
 
 from __future__ import annotations

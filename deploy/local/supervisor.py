@@ -13,7 +13,7 @@ from deploy.local.children import Child
 FIRST_BACKOFF_S = 1.0
 LONGEST_BACKOFF_S = 30.0
 HEALTHY_AFTER_S = 60.0  # a process that lived this long starts over with the first backoff
-STAGES_END_S = (5.5, 8.0, 9.5)  # when each stage has ended or is killed; the promise to the user is 10 s
+STAGES_END_S = (4.5, 6.5, 8.5)  # when each stage has ended or is killed; the promise to the user is 10 s
 WATCH_S = 0.2
 
 

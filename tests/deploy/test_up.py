@@ -6,24 +6,12 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import psutil
-import pytest
 
 from tests.running_platform import RunningPlatform, survivors
-
-
-@pytest.fixture(scope="module")
-def own_platform(demo_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPlatform]:
-    """One that this module may stop and kill; the session's serves other tests."""
-    platform = RunningPlatform(tmp_path_factory.mktemp("home"), demo_model_dir, "--workers", "1")
-    platform.start()
-    yield platform
-    platform.stop()
 
 
 def printed_commands(output: str) -> list[str]:
@@ -60,7 +48,8 @@ def test_the_demo_file_is_complete_and_private(running_platform: RunningPlatform
     assert all(psutil.pid_exists(pid) for pid in pids)
 
 
-async def test_the_demo_tenants_have_their_limits(platform: dict[str, Any]) -> None:
+async def test_the_demo_tenants_have_their_limits(running_platform: RunningPlatform) -> None:
+    platform = running_platform.demo()
     root = platform["base_url"].removesuffix("/v1")
     headers = {"authorization": f"Bearer {platform['admin']['token']}"}
     async with (
@@ -72,40 +61,48 @@ async def test_the_demo_tenants_have_their_limits(platform: dict[str, Any]) -> N
     assert limits == (6_000, 2_000_000, 64)
 
 
-def test_a_second_start_is_fast_and_keeps_keys_and_adapters(own_platform: RunningPlatform) -> None:
-    before = own_platform.demo()
-    processes = own_platform.processes()
-    assert own_platform.stop() < 10
+# What follows kills and restarts the session's platform, and leaves it running: same address, same keys.
+
+
+def test_a_dead_engine_is_replaced(running_platform: RunningPlatform) -> None:
+    before = running_platform.demo()["engines"][0]
+    psutil.Process(before["pid"]).kill()
+    deadline = time.monotonic() + 60
+    while running_platform.demo()["engines"][0]["pid"] in (before["pid"], None):
+        assert time.monotonic() < deadline, running_platform.said()
+        time.sleep(0.2)
+    assert running_platform.demo()["engines"][0]["url"] == before["url"]
+    assert "engine-0 was ended by SIGKILL" in running_platform.said()
+
+
+def test_a_second_start_is_fast_and_keeps_keys_and_adapters(running_platform: RunningPlatform) -> None:
+    before = running_platform.demo()
+    processes = running_platform.processes()
+    assert running_platform.stop() < 10
     assert survivors(processes, 0.5) == []
 
-    assert own_platform.start() < 20
-    after = own_platform.demo()
+    assert running_platform.start() < 20
+    after = running_platform.demo()
     assert after["tenants"] == before["tenants"]
     assert after["admin"] == before["admin"]
 
 
-def test_a_dead_engine_is_replaced(own_platform: RunningPlatform) -> None:
-    before = own_platform.demo()["engines"][0]["pid"]
-    psutil.Process(before).kill()
-    deadline = time.monotonic() + 60
-    while own_platform.demo()["engines"][0]["pid"] in (before, None):
-        assert time.monotonic() < deadline, own_platform.said()
-        time.sleep(0.2)
-    assert "engine-0 was ended by SIGKILL" in own_platform.said()
-
-
-def test_a_killed_supervisor_leaves_no_orphan(own_platform: RunningPlatform) -> None:
-    processes = own_platform.processes()
-    own_platform.kill()
+def test_a_killed_supervisor_leaves_no_orphan(running_platform: RunningPlatform) -> None:
+    processes = running_platform.processes()
+    running_platform.kill()
     assert survivors(processes, 15) == []
-    own_platform.start()  # over the remains of a crash
+    running_platform.start()  # over the remains of a crash
+    assert json.loads(paste(printed_commands(running_platform.said())[0]))["model"] == "pirate"
 
 
-def test_sigterm_while_starting_leaves_nothing(own_platform: RunningPlatform) -> None:
-    own_platform.stop()
-    own_platform.launch()
-    time.sleep(2)
-    processes = own_platform.processes()
+def test_sigterm_while_starting_leaves_nothing(demo_model_dir: Path, tmp_path: Path) -> None:
+    platform = RunningPlatform(tmp_path, demo_model_dir)
+    platform.launch()
+    deadline = time.monotonic() + 60
+    while "Engine and gateway" not in platform.said():
+        assert time.monotonic() < deadline, platform.said()
+        time.sleep(0.1)
+    processes = platform.processes()
     processes[0].send_signal(signal.SIGTERM)
     assert survivors(processes, 10) == []
-    own_platform.stop()
+    assert platform.stop() < 1

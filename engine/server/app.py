@@ -27,6 +27,7 @@ from engine.server.state import StateReport
 PUBLIC = frozenset({"/healthz"})
 """Routes without a token."""
 
+MAX_CONTROL_BYTES = 64 * 1024
 STARTED = int(time.time())
 
 
@@ -67,7 +68,7 @@ def create_app(parts: Parts) -> ASGIApp:
             }
         ),
         exception_handlers={EngineError: problem_handler, HTTPException: http_problem_handler},
-        request_max_body_size=settings.max_body_bytes,
+        request_max_body_size=MAX_CONTROL_BYTES,  # the inference routes count for themselves
         openapi_config=None,
         logging_config=None,  # ours are set up by engine/server/logs.py
     )

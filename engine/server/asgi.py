@@ -13,6 +13,7 @@ from engine.server.errors import EngineError
 Headers = Iterable[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
+PROBLEM = (b"content-type", b"application/problem+json")
 EVENT_STREAM = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -38,8 +39,10 @@ class BearerDoor:
             error = EngineError(
                 401, "A valid engine token is required.", kind="invalid_request_error", code="invalid_api_key"
             )
-            body = error.problem_body if scope["path"].startswith("/internal/") else error.openai_body
-            await respond(send, 401, body, [(b"www-authenticate", b"Bearer")])
+            internal = scope["path"].startswith("/internal/")
+            body = error.problem_body if internal else error.openai_body
+            media_type = PROBLEM if internal else JSON
+            await respond(send, 401, body, [(b"www-authenticate", b"Bearer")], media_type)
             return
         await self._app(scope, receive, send)
 
@@ -94,7 +97,9 @@ async def write(send: Send, body: bytes, *, more: bool) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def respond(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
+async def respond(
+    send: Send, status: int, body: bytes, headers: Headers = (), media_type: tuple[bytes, bytes] = JSON
+) -> None:
     length = (b"content-length", str(len(body)).encode())
-    await start(send, status, [JSON, length, *headers])
+    await start(send, status, [media_type, length, *headers])
     await write(send, body, more=False)

@@ -15,7 +15,7 @@ from litestar.params import Parameter
 from litestar.response import Response, Stream
 
 from engine.core.journal_reader import JournalReader
-from engine.core.protocol import AddRequest, Ended, Purpose, Sampling, Tier
+from engine.core.protocol import AddRequest, Ended, Purpose, Sampling
 from engine.server import wire
 from engine.server.caller import adapter_ref
 from engine.server.core_client import CoreClient
@@ -58,9 +58,7 @@ class Control(Controller):
     async def load_adapter(self, state: State, artefact: str, data: Owner) -> Response[bytes]:
         """Loads an adapter into host memory and answers when it is there."""
         client, ref = _client(state), adapter_ref(artefact, data.owner)
-        if client.stats is not None and artefact in client.stats.host:
-            return _json(wire.encode({"artefact": artefact, "tier": Tier.HOST, "load_ms": 0.0}))
-        event = client.when_adapter(artefact)
+        event = client.when_adapter(artefact)  # the core answers each hint with one, whether it loads or not
         client.prefetch(ref)
         try:
             came = await asyncio.wait_for(event, state.settings.adapter_wait_s)
@@ -163,6 +161,8 @@ def problem_handler(_: Request[Any, Any, Any], error: EngineError) -> Response[b
 
 
 def http_problem_handler(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
-    """What the framework refuses by itself (no such route, a malformed parameter)."""
-    known = EngineError(error.status_code, error.detail, kind="invalid_request_error", code=None)
+    """What the framework refuses by itself: no such route, a malformed parameter or body."""
+    known = EngineError(error.status_code, error.detail, kind="invalid_request_error")
+    if request.scope["path"].startswith("/v1/"):
+        return _json(known.openai_body, known.status)
     return problem_handler(request, known)

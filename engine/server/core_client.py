@@ -172,13 +172,15 @@ class CoreClient:
     # -- the life of the connection
 
     async def run(self) -> None:
-        """Sends and receives until the core is lost; raises `CoreLost`."""
+        """Sends and receives until the core has drained; raises `CoreLost` when it left before."""
         writer = asyncio.create_task(self._write())
         try:
             while True:
                 for frame in await self._transport.recv():
                     self._receive(frame)
         except PeerGone as error:
+            if self.draining and not self._open:
+                return  # it left because it was told to
             self.fail(str(error))
             raise CoreLost(self.failure) from error
         finally:

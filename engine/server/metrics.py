@@ -39,9 +39,6 @@ class Metrics:
         self._queue = self._histogram(
             "vllm:request_queue_time_seconds", "Arrival to first scheduled.", _WHOLE_S
         )
-        self._success = Counter(
-            "vllm:request_success", "Requests that finished.", ["model_name"], registry=self.registry
-        ).labels(model)
         self._outcomes = Counter(
             "motet_engine_requests", "Requests by outcome.", ["model_name", "outcome"], registry=self.registry
         )
@@ -61,7 +58,6 @@ class Metrics:
         if frame.outcome is not Outcome.FINISHED:
             return
         timings = frame.timings
-        self._success.inc()
         self._whole.observe(timings.total_ms / 1000)
         self._queue.observe(timings.queue_ms / 1000)
         if timings.ttft_ms is not None:

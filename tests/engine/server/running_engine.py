@@ -67,7 +67,7 @@ def settings_of(model: Path, store: Path, folder: Path) -> dict[str, str]:
         "MOTET_BASE_MODEL": str(model),
         "MOTET_BASE_NAME": BASE_NAME,
         "MOTET_STORE_URL": str(store),
-        "MOTET_CACHE_DIR": str(folder / "cache"),
+        "MOTET_ENGINE_CACHE_DIR": str(folder / "cache"),  # MOTET_CACHE_DIR also holds the built kernels
         "MOTET_JOURNAL_DIR": str(folder / "journal"),
     }
 

@@ -4,7 +4,8 @@ What a handler says of itself, in `opt`:
 - `PUBLIC: True`: needs no credential; a test lists all that say so.
 - `SCOPE: Scope.X`: under `/v1`, the API key must have it.
 - `METHODS: ("POST",)`: for `@asgi` handlers, which Litestar calls for any method.
-- `EPOCH_CHECKED: True`: the handler compares epochs itself (the limiter returns it), so the door need not ask Redis.
+- `EPOCH_CHECKED: True`: the handler compares epochs itself (the limiter returns it), so the door need not
+  ask Redis.
 """
 
 from __future__ import annotations

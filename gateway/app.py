@@ -68,7 +68,8 @@ def create_app(settings: Settings) -> Litestar:
 
 
 def _assemble(**more: Any) -> Litestar:
-    """Built twice: Litestar describes routes only where it also serves pages about them, which we don't want."""
+    """Built twice: Litestar describes routes only where it also serves pages about them, which we don't
+    want."""
     return Litestar(
         ROUTES,
         guards=[access.guard],

@@ -1,4 +1,5 @@
-"""Settings of the gateway and control processes: read once from the environment, frozen, every limit with its unit."""
+"""Settings of the gateway and control processes: read once from the environment, frozen, every limit with
+its unit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Secrets that we hand out: how they look, and how they are proved without being kept.
 
-`<prefix>_<public id>_<secret>`, both parts lower-case base32: 60 bits that name the row, 256 bits that prove the holder.
-What is stored is HMAC-SHA256 of the whole under a pepper that lives outside the database.
+`<prefix>_<public id>_<secret>`, both parts lower-case base32: 60 bits that name the row, 256 bits that prove
+the holder. What is stored is HMAC-SHA256 of the whole under a pepper that lives outside the database.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Peppers:
         return _hmac(self._by_version[self.current_version], secret)
 
     def proves(self, secret: Secret, sealed: bytes, version: str) -> bool:
-        """Whether `secret` made `sealed`; False too when the pepper of `version` is gone. Takes constant time."""
+        """Whether `secret` made `sealed`; False too when the pepper of `version` is gone. Takes constant
+        time."""
         pepper = self._by_version.get(version)
         return hmac.compare_digest(_hmac(pepper or b"gone", secret), sealed) and pepper is not None
 

@@ -1,8 +1,9 @@
-"""Sessions. A tenant's session sees that tenant's rows only, by the database's own rule; the system's sees all.
+"""Sessions. A tenant's session sees that tenant's rows only, by the database's own rule; the system's sees
+all.
 
-Four types, so that a function says in its signature what it may do: `TenantRead`, `TenantWrite`, `SystemRead`,
-`SystemWrite`. One `async with` is one transaction, committed when the block ends and rolled back when it raises.
-Keep them short: never hold one while waiting for anything but the database.
+Four types, so that a function says in its signature what it may do: `TenantRead`, `TenantWrite`,
+`SystemRead`, `SystemWrite`. One `async with` is one transaction, committed when the block ends and rolled
+back when it raises. Keep them short: never hold one while waiting for anything but the database.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Database:
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """A database that can't answer is our fault and passing: 503, never a 401 or 404 (raises `Unavailable`)."""
+    """A database that can't answer is our fault and passing: 503, never a 401 or 404 (raises
+    `Unavailable`)."""
     try:
         yield
     except (InterfaceError, OperationalError, PoolTimeout) as error:

@@ -47,7 +47,8 @@ def request_id_of(scope: Scope) -> UUID:
 
 
 def client_request_id_of(scope: Scope) -> str | None:
-    """What the client sent as `x-request-id`, if it is printable and at most 128 characters; never used as an id."""
+    """What the client sent as `x-request-id`, if it is printable and at most 128 characters; never used
+    as an id."""
     for name, value in scope["headers"]:
         if name == b"x-request-id":
             text = value.decode("latin-1")

@@ -1,4 +1,5 @@
-"""Every error the gateway answers with, made in one place: `/v1` speaks OpenAI's error body, `/api` RFC 9457."""
+"""Every error the gateway answers with, made in one place: `/v1` speaks OpenAI's error body, `/api` RFC
+9457."""
 
 from __future__ import annotations
 

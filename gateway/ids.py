@@ -13,7 +13,8 @@ _COUNTER_SEED_BITS = 41  # a fresh millisecond starts below half, so that counti
 
 
 class Uuid7Source:
-    """Ids that only ever grow within this process, also when many fall into one millisecond or the clock steps back."""
+    """Ids that only ever grow within this process, also when many fall into one millisecond or the clock
+    steps back."""
 
     def __init__(self) -> None:
         self._unix_ms = 0

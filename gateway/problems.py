@@ -1,4 +1,5 @@
-"""Turns whatever a handler raised into the one error answer of its prefix. Also what the router itself raises."""
+"""Turns whatever a handler raised into the one error answer of its prefix. Also what the router itself
+raises."""
 
 from __future__ import annotations
 

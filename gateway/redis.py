@@ -26,8 +26,8 @@ RedisKey = NewType("RedisKey", str)
 
 @dataclass(frozen=True, slots=True)
 class TenantKeys:
-    """Keys of one tenant. The tenant in braces is the cluster's hash tag: all of them lie in one slot, so one script
-    may touch several."""
+    """Keys of one tenant. The tenant in braces is the cluster's hash tag: all of them lie in one slot, so
+    one script may touch several."""
 
     tenant: TenantId
 
@@ -36,7 +36,8 @@ class TenantKeys:
 
     @property
     def epoch(self) -> RedisKey:
-        """Tenant's epoch, an integer; absent = nothing changed since Redis was empty (see `tenants.epoch`)."""
+        """Tenant's epoch, an integer; absent = nothing changed since Redis was empty (see
+        `tenants.epoch`)."""
         return self.key("epoch")
 
 
@@ -73,7 +74,8 @@ class Script:
 
 
 def connect(url: str, *, max_connections: int = 256, timeout_s: float = 2.0) -> Redis:
-    """A pooled client that answers bytes. It never retries by itself: a script that ran must not run twice."""
+    """A pooled client that answers bytes. It never retries by itself: a script that ran must not run
+    twice."""
     return Redis.from_url(
         url,
         max_connections=max_connections,

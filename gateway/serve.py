@@ -1,8 +1,9 @@
 """The gateway's parent process: binds the socket, keeps N workers alive, and takes them down in order.
 
-Workers are fresh interpreters that inherit the listening socket. Each has a stable id (0 … N-1), so that what it writes
-under that name (its usage journal) is found again by its successor. Each also holds the read end of a pipe whose write
-end only the parent has: when the parent is gone, however it went, its workers read the end of it and leave.
+Workers are fresh interpreters that inherit the listening socket. Each has a stable id (0 … N-1), so that
+what it writes under that name (its usage journal) is found again by its successor. Each also holds the read
+end of a pipe whose write end only the parent has: when the parent is gone, however it went, its workers read
+the end of it and leave.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Parent:
 
     def _start(self, worker: Worker) -> None:
         listen_fd, (life_fd, _) = self.listener.fileno(), self.life
-        worker.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        worker.process = subprocess.Popen(
             [sys.executable, "-m", "gateway.worker"],
             env={
                 **os.environ,
@@ -143,7 +144,8 @@ class Parent:
 
 
 def serve(settings: Settings, host: str, port: int, workers: int) -> None:
-    """Serve until SIGTERM or SIGINT. Raises `ServeError` when the port is taken or workers don't stay alive."""
+    """Serve until SIGTERM or SIGINT. Raises `ServeError` when the port is taken or workers don't stay
+    alive."""
     assert workers > 0
     settings = settings.model_copy(update={"workers": workers})
     run_file(settings).parent.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,8 @@ def configure_logging(stream: TextIO = sys.stderr, level: int = logging.INFO) ->
 
 
 def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Last processor before writing: fields with a secret's name are blanked, and secrets inside any text are cut."""
+    """Last processor before writing: fields with a secret's name are blanked, and secrets inside any text
+    are cut."""
     return {name: _clean(name, value) for name, value in event.items()}
 
 

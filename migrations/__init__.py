@@ -16,7 +16,8 @@ LOCK = 0x6D6F7465745F6462  # advisory lock: two starts at once migrate one after
 
 
 def upgrade(owner_url: str, revision: str = "head") -> None:
-    """Bring the database to `revision` as `motet_owner`. Call outside an event loop; inside one, use `migrate`."""
+    """Bring the database to `revision` as `motet_owner`. Call outside an event loop; inside one, use
+    `migrate`."""
     asyncio.run(migrate(owner_url, revision))
 
 

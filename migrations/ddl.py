@@ -13,7 +13,8 @@ def run(*statements: str) -> None:
 
 
 def protect(table: str, column: str = "tenant_id", *, app: str = "SELECT, INSERT, UPDATE, DELETE") -> None:
-    """Rows of `table` belong to the tenant in `column`: motet_app sees only those of `motet.tenant`, motet_system all.
+    """Rows of `table` belong to the tenant in `column`: motet_app sees only those of `motet.tenant`,
+    motet_system all.
 
     FORCE makes the owner subject to it too, so a connection with the wrong role fails closed.
     """

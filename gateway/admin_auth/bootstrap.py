@@ -1,5 +1,6 @@
-"""The first operator. `python -m gateway.admin_auth.bootstrap` reads `MOTET_ADMIN_EMAIL`, `MOTET_ADMIN_PASSWORD` and,
-optionally, `MOTET_ADMIN_TOKEN`; running it again changes the password and nothing else."""
+"""The first operator. `python -m gateway.admin_auth.bootstrap` reads `MOTET_ADMIN_EMAIL`,
+`MOTET_ADMIN_PASSWORD` and, optionally, `MOTET_ADMIN_TOKEN`; running it again changes the password and
+nothing else."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ def new_admin_token() -> str:
 async def ensure_admin(
     db: Database, peppers: Peppers, email: str, password: str, token: str | None = None
 ) -> None:
-    """Make sure that `email` may log in with `password`, and that `token` proves it. Raises `ValueError` for a password or
-    token that can't be one."""
+    """Make sure that `email` may log in with `password`, and that `token` proves it. Raises `ValueError` for
+    a password or token that can't be one."""
     secret = ADMIN_TOKEN.parse(token) if token is not None else None
     if token is not None and secret is None:
         raise ValueError("The admin token does not look like mta_…; make one with new_admin_token().")

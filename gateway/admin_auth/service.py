@@ -40,7 +40,8 @@ class AdminAuthenticator:
         self._sessions = SessionStore(redis)
 
     async def log_in(self, email: str, password: str, address: str) -> tuple[str, Session]:
-        """The cookie's value and the session. Raises `RateLimited`, and `Unauthenticated` for whatever is wrong."""
+        """The cookie's value and the session. Raises `RateLimited`, and `Unauthenticated` for whatever is
+        wrong."""
         email = email.strip().lower()
         await self._count_attempt(email, address)
         async with self._db.system_reader() as session:

@@ -1,4 +1,5 @@
-"""Sessions of operators in browsers: an opaque cookie whose digest names the session in Redis, and a CSRF token."""
+"""Sessions of operators in browsers: an opaque cookie whose digest names the session in Redis, and a CSRF
+token."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ class Authenticator:
     async def principal(self, authorization: str | None) -> Principal:
         """Whom an `Authorization` header proves.
 
-        Raises `Unauthenticated` (no key, unknown, revoked, expired: all the same answer), `Forbidden` for a suspended
-        tenant, and `Unavailable` when the database can't say.
+        Raises `Unauthenticated` (no key, unknown, revoked, expired: all the same answer), `Forbidden` for a
+        suspended tenant, and `Unavailable` when the database can't say.
         """
         if not authorization:
             raise Unauthenticated("You didn't provide an API key. Send it as 'Authorization: Bearer mt_…'.")
@@ -79,7 +79,8 @@ class Authenticator:
         return proved.principal
 
     async def fresh_principal(self, authorization: str | None) -> Principal:
-        """Like `principal`, for routes that don't pass the limiter: asks Redis whether the tenant's epoch moved."""
+        """Like `principal`, for routes that don't pass the limiter: asks Redis whether the tenant's epoch
+        moved."""
         principal = await self.principal(authorization)
         if await self._epochs.current(principal.tenant) in (None, principal.epoch):
             return principal

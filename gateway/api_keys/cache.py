@@ -21,7 +21,8 @@ class _Entry(Generic[Value]):
 
 
 class TimedCache(Generic[Value]):
-    """Bounded in entries and in age; the least recently used goes first. Keys are digests of secrets, never secrets."""
+    """Bounded in entries and in age; the least recently used goes first. Keys are digests of secrets,
+    never secrets."""
 
     def __init__(self, entries: int, age_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         assert entries > 0

@@ -43,7 +43,8 @@ class ApiKeys:
             return await repository.list_of(session, tenant)
 
     async def revoke(self, actor: Actor, tenant: TenantId, key_id: str) -> ApiKey:
-        """Revoked with the next request of any worker. Raises `NotFound`; revoking twice is the same as once."""
+        """Revoked with the next request of any worker. Raises `NotFound`; revoking twice is the same as
+        once."""
         async with self._db.tenant_session(tenant) as session:
             key = await repository.revoke(session, tenant, key_id)
             if key is None:

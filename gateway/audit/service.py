@@ -27,7 +27,8 @@ SYSTEM = Actor("system")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was done: `action` is noun.verb, `target` an id or name, `details` what a reader needs to understand it."""
+    """What was done: `action` is noun.verb, `target` an id or name, `details` what a reader needs to
+    understand it."""
 
     action: str
     target: str

@@ -1,4 +1,5 @@
-"""The tables, one a file. The truth about columns, constraints and grants is in `migrations/`; a test holds both equal."""
+"""The tables, one a file. The truth about columns, constraints and grants is in `migrations/`; a test
+holds both equal."""
 
 from __future__ import annotations
 

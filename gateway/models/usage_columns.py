@@ -10,7 +10,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 
 class UsageColumns:
-    """One attempt that reached a replica, or one cache hit. No foreign keys: what happened is kept whatever is deleted."""
+    """One attempt that reached a replica, or one cache hit. No foreign keys: what happened is kept
+    whatever is deleted."""
 
     request_id: Mapped[UUID] = mapped_column(primary_key=True)  # UUIDv7: also the partition key
     attempt: Mapped[int] = mapped_column(SmallInteger, primary_key=True)

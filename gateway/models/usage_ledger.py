@@ -1,4 +1,5 @@
-"""Every attempt that reached a replica, exactly once. Partitioned by month, read off the request id's time."""
+"""Every attempt that reached a replica, exactly once. Partitioned by month, read off the request id's
+time."""
 
 from __future__ import annotations
 

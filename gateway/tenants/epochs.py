@@ -1,7 +1,7 @@
 """A tenant's epoch moves whenever something cached about it changed: a key, an alias, a limit, its status.
 
-The truth is the row in Postgres. Redis holds a copy that every request reads on its way through the limiter, so that
-all workers learn of a change with the next request and need no notification.
+The truth is the row in Postgres. Redis holds a copy that every request reads on its way through the limiter,
+so that all workers learn of a change with the next request and need no notification.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _RAISE = Script.load(Path(__file__).parent / "raise_epoch.lua")
 
 
 async def bump(session: TenantWrite | SystemWrite, tenant: TenantId) -> int:
-    """The tenant's next epoch, in the transaction of the change that it stands for. Publish it after the commit."""
+    """The tenant's next epoch, in the transaction of the change that it stands for. Publish it after the
+    commit."""
     statement = (
         update(Tenant)
         .where(Tenant.id == tenant)
@@ -42,8 +43,8 @@ class Epochs:
         self._redis = redis
 
     async def publish(self, tenant: TenantId, epoch: int) -> None:
-        """Raise the copy to `epoch`. Never raises: a worker that missed it learns within the key cache's age, and whoever
-        reads the row publishes again."""
+        """Raise the copy to `epoch`. Never raises: a worker that missed it learns within the key cache's
+        age, and whoever reads the row publishes again."""
         try:
             await _RAISE(self._redis, [TenantKeys(tenant).epoch], [epoch])
         except Unavailable:

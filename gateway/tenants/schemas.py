@@ -24,9 +24,9 @@ class TenantCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class TenantPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: TenantStatus | UnsetType = UNSET
-    requests_per_minute: Limit | None | UnsetType = UNSET
-    tokens_per_minute: Limit | None | UnsetType = UNSET
-    max_parallel: Limit | None | UnsetType = UNSET
+    requests_per_minute: Limit | UnsetType | None = UNSET
+    tokens_per_minute: Limit | UnsetType | None = UNSET
+    max_parallel: Limit | UnsetType | None = UNSET
 
     def changes(self) -> dict[str, str | int | None]:
         """The columns that were named."""

@@ -65,7 +65,8 @@ class Tenants:
         return changed
 
     async def principal_for(self, admin: Admin, tenant: UUID) -> Principal:
-        """An operator acting for a tenant: what the tenant may see and change, never its inference. Raises `NotFound`."""
+        """An operator acting for a tenant: what the tenant may see and change, never its inference.
+        Raises `NotFound`."""
         row = await self.get(tenant)
         return Principal(
             tenant=TenantId(row.id),

@@ -13,7 +13,8 @@ def upgrade() -> None:
         """CREATE TABLE tenants (
              id uuid PRIMARY KEY,
              name text NOT NULL UNIQUE,
-             status text NOT NULL DEFAULT 'active' CONSTRAINT tenants_status CHECK (status IN ('active', 'suspended')),
+             status text NOT NULL DEFAULT 'active'
+               CONSTRAINT tenants_status CHECK (status IN ('active', 'suspended')),
              salt text NOT NULL,
              epoch bigint NOT NULL DEFAULT 1,
              requests_per_minute bigint CHECK (requests_per_minute > 0),
@@ -27,11 +28,13 @@ def upgrade() -> None:
              tenant_id uuid NOT NULL REFERENCES tenants (id),
              key_id text NOT NULL UNIQUE,
              name text NOT NULL,
-             secret_hmac bytea NOT NULL CONSTRAINT api_keys_secret_hmac CHECK (octet_length(secret_hmac) = 32),
+             secret_hmac bytea NOT NULL
+               CONSTRAINT api_keys_secret_hmac CHECK (octet_length(secret_hmac) = 32),
              pepper_version text NOT NULL,
              scopes text[] NOT NULL,
              service_class text NOT NULL DEFAULT 'standard'
-               CONSTRAINT api_keys_service_class CHECK (service_class IN ('interactive', 'standard', 'batch')),
+               CONSTRAINT api_keys_service_class
+                 CHECK (service_class IN ('interactive', 'standard', 'batch')),
              allowed_models text[],
              requests_per_minute bigint CHECK (requests_per_minute > 0),
              tokens_per_minute bigint CHECK (tokens_per_minute > 0),

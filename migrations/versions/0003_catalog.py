@@ -61,7 +61,8 @@ def upgrade() -> None:
              seen_at timestamptz NOT NULL DEFAULT now(),
              created_at timestamptz NOT NULL DEFAULT now()
            )""",
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON bases, adapters, adapter_versions, aliases, replicas TO motet_system",
+        "GRANT SELECT, INSERT, UPDATE, DELETE"
+        " ON bases, adapters, adapter_versions, aliases, replicas TO motet_system",
         "GRANT SELECT ON bases TO motet_app",
     )
     for table in ("adapters", "adapter_versions", "aliases"):

@@ -1,4 +1,5 @@
-"""The application as a whole: every route is documented, closed unless it says otherwise, and fails in its own terms."""
+"""The application as a whole: every route is documented, closed unless it says otherwise, and fails in
+its own terms."""
 
 from __future__ import annotations
 
@@ -63,12 +64,16 @@ async def test_documented_statuses_have_the_error_of_their_prefix(client: Client
     for path, item in document["paths"].items():
         wanted = "application/problem+json" if path.startswith("/api/") else "application/json"
         for method, operation in item.items():
-            refusals = {status: answer for status, answer in operation["responses"].items() if status >= "400"}
+            refusals = {
+                status: answer for status, answer in operation["responses"].items() if status >= "400"
+            }
             assert {"400", "405", "500", "503"} <= set(refusals), (method, path)
             assert all(list(answer["content"]) == [wanted] for answer in refusals.values())
 
 
-@pytest.mark.parametrize(("path", "has_error"), [("/v1/nothing", True), ("/api/v1/nothing", False), ("/", True)])
+@pytest.mark.parametrize(
+    ("path", "has_error"), [("/v1/nothing", True), ("/api/v1/nothing", False), ("/", True)]
+)
 async def test_unknown_paths_are_404_in_the_terms_of_their_prefix(
     client: Client, path: str, has_error: bool
 ) -> None:
@@ -88,7 +93,12 @@ async def test_a_wrong_method_is_405_with_what_is_allowed(client: Client) -> Non
 async def test_bad_json_and_wrong_fields_are_problems_that_name_the_field(
     client: Client, operator: Operator
 ) -> None:
-    for body, param in ((b"{", None), (b'{"name": 3}', "name"), (b'{"name": "a", "x": 1}', "x"), (b"{}", "name")):
+    for body, param in (
+        (b"{", None),
+        (b'{"name": 3}', "name"),
+        (b'{"name": "a", "x": 1}', "x"),
+        (b"{}", "name"),
+    ):
         answer = await client.post("/api/v1/tenants", content=body, headers=operator.headers)
         assert answer.status_code == 400, body
         assert answer.json().get("param") == param, (body, answer.json())

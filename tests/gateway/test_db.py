@@ -13,14 +13,18 @@ from gateway.models import Tenant
 from gateway.principal import TenantId
 
 
-async def test_a_block_that_raises_leaves_nothing_behind(db: Database, tenant: TenantId) -> None:
-    class Oops(Exception):
-        pass
+class Oops(Exception):
+    pass
 
-    with pytest.raises(Oops):
+
+async def test_a_block_that_raises_leaves_nothing_behind(db: Database, tenant: TenantId) -> None:
+    async def change_and_fail() -> None:
         async with db.system_session() as session:
             await session.execute(text("UPDATE tenants SET salt = 'changed' WHERE id = :id"), {"id": tenant})
             raise Oops
+
+    with pytest.raises(Oops):
+        await change_and_fail()
     async with db.system_reader() as reader:
         row = (await reader.scalars(select(Tenant).where(Tenant.id == tenant))).one()
     assert row.salt != "changed"
@@ -52,12 +56,8 @@ async def test_a_statement_over_its_limit_is_a_503(database: DatabaseUrls) -> No
 
 
 async def test_a_killed_connection_is_a_503_and_the_next_one_works(db: Database) -> None:
-    async with db.system_reader() as session:
-        await session.execute(text("SELECT 1"))
-        with pytest.raises(Unavailable):
-            async with db.system_reader() as other:
-                pid = (await session.execute(text("SELECT pg_backend_pid()"))).scalar_one()
-                await other.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
-    assert pid > 0
+    with pytest.raises(Unavailable):
+        async with db.system_reader() as session:
+            await session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
     async with db.system_reader() as session:
         assert (await session.execute(text("SELECT 1"))).scalar_one() == 1

@@ -1,4 +1,5 @@
-"""The ledger's months: rows lie where their id's time says, and late partitions take over what was caught meanwhile."""
+"""The ledger's months: rows lie where their id's time says, and late partitions take over what was caught
+meanwhile."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ async def partition_of(session: SystemWrite, request_id: UUID) -> str:
 
 
 def id_at(moment: datetime) -> UUID:
-    return UUID(int=int(moment.timestamp() * 1000) << 80 | 0x7 << 76 | 0b10 << 62 | uuid4().int & (1 << 62) - 1)
+    return UUID(
+        int=int(moment.timestamp() * 1000) << 80 | 0x7 << 76 | 0b10 << 62 | uuid4().int & (1 << 62) - 1
+    )
 
 
 async def test_a_row_of_now_lies_in_the_month_of_now(db: Database, tenant: TenantId) -> None:

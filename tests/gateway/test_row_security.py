@@ -1,4 +1,5 @@
-"""The wall behind the repositories: what the application's own database role can reach, whatever its SQL says."""
+"""The wall behind the repositories: what the application's own database role can reach, whatever its SQL
+says."""
 
 from __future__ import annotations
 
@@ -152,7 +153,8 @@ async def test_every_table_with_a_tenant_is_walled_or_out_of_reach(app: AsyncCon
         text(
             """
             SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND a.attname = 'tenant_id'
+            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+              AND a.attname = 'tenant_id'
               AND NOT (c.relrowsecurity AND c.relforcerowsecurity)
               AND has_any_column_privilege('motet_app', c.oid, 'SELECT, INSERT, UPDATE')
             """

@@ -30,12 +30,14 @@ def lines() -> Iterator[io.StringIO]:
 def test_secrets_are_cut_from_names_values_exceptions_and_foreign_loggers(lines: io.StringIO) -> None:
     key, token = API_KEY.mint().text, ADMIN_TOKEN.mint().text
     log = structlog.get_logger("test")
-    log.info("x", authorization=f"Bearer {key}", url="postgresql://user:hunter2@host/db", nested={"password": "hunter2"})
+    log.info(
+        "x",
+        authorization=f"Bearer {key}",
+        url="postgresql://user:hunter2@host/db",
+        nested={"password": "hunter2"},
+    )
     log.info(f"event with {key} inside", items=[token, {"cookie": "hunter2"}])
-    try:
-        raise ValueError(f"broken with {token} and redis://:hunter2@host")
-    except ValueError:
-        log.exception("failed")
+    log.error("failed", exc_info=ValueError(f"broken with {token} and redis://:hunter2@host"))
     logging.getLogger("foreign").warning("foreign saw %s and Bearer hunter2", key)
     text = lines.getvalue()
     assert "hunter2" not in text
@@ -48,4 +50,9 @@ def test_secrets_are_cut_from_names_values_exceptions_and_foreign_loggers(lines:
 def test_what_is_no_secret_stays(lines: io.StringIO) -> None:
     structlog.get_logger("test").info("x", prompt_tokens=3, max_tokens=4, key_id="abc", status=200)
     event = json.loads(lines.getvalue())
-    assert (event["prompt_tokens"], event["max_tokens"], event["key_id"], event["status"]) == (3, 4, "abc", 200)
+    assert (event["prompt_tokens"], event["max_tokens"], event["key_id"], event["status"]) == (
+        3,
+        4,
+        "abc",
+        200,
+    )

@@ -127,7 +127,7 @@ async def test_an_expired_key_is_out_also_when_cached(
     soon = datetime.now(UTC) + timedelta(seconds=0.5)
     _, bearer = await header(keys, tenant, KeyCreate(name="test", expires_at=soon))
     await authenticator.principal(bearer)
-    while datetime.now(UTC) < soon:  # noqa: ASYNC110  the clock is the event
+    while datetime.now(UTC) < soon:
         await _pause()
     with pytest.raises(Unauthenticated):
         await authenticator.principal(bearer)

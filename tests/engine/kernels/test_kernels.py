@@ -46,8 +46,14 @@ def draw(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "width"), [(1, 16), (3, 7), (2, 576), (200, 577)])
-def test_row_wise_kernels_equal_their_twins(cpu: CpuKernels, dtype: torch.dtype, rows: int, width: int) -> None:
-    weight, delta, gate_up = draw(1, width, dtype=dtype), draw(2, rows, width, dtype=dtype), draw(3, rows, 2 * width)
+def test_row_wise_kernels_equal_their_twins(
+    cpu: CpuKernels, dtype: torch.dtype, rows: int, width: int
+) -> None:
+    weight, delta, gate_up = (
+        draw(1, width, dtype=dtype),
+        draw(2, rows, width, dtype=dtype),
+        draw(3, rows, 2 * width),
+    )
     ours, twins = draw(4, rows, width), draw(4, rows, width)
     a = cpu.add_norm(ours, delta, weight, 1e-5)
     b = ReferenceKernels().add_norm(twins, delta, weight, 1e-5)
@@ -143,7 +149,10 @@ def adapter(seed: int, rank: int, dtype: torch.dtype, sites: list[str]) -> Kerne
     modules = {}
     for number, site in enumerate(sites):
         inputs, outputs = SITES[site]
-        a, b = draw(seed + number, rank, inputs, dtype=dtype), draw(seed + 50 + number, outputs, rank, dtype=dtype)
+        a, b = (
+            draw(seed + number, rank, inputs, dtype=dtype),
+            draw(seed + 50 + number, outputs, rank, dtype=dtype),
+        )
         modules[0, site] = (a, b, 0.5)
     return prepare(Host(modules))
 

@@ -1,4 +1,4 @@
-"""The demo adapters with their goldens, and a driver that runs sequences through a `ModelRunner` without a core."""
+"""The demo adapters with their goldens, and a driver that steps a `ModelRunner` without a core."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def golden(name: str) -> list[dict[str, Any]]:
 
 
 @dataclass
-class Sequence_:
-    """One sequence under way. `cuts` are the sizes of its first chunks; then it goes on one token at a time."""
+class Stream:
+    """One sequence under way. `cuts` are the sizes of its first chunks; the rest comes in one."""
 
     prompt: list[int]
     slot: int = BASE_SLOT
@@ -82,7 +82,7 @@ class Driver:
         self._numbers = itertools.count()
         self._steps = itertools.count()
 
-    def run(self, sequences: Sequence[Sequence_]) -> None:
+    def run(self, sequences: Sequence[Stream]) -> None:
         for sequence in sequences:
             sequence.number = next(self._numbers)
             needed = -(-(len(sequence.prompt) + sequence.num_tokens) // self._runner.block_size)
@@ -95,7 +95,7 @@ class Driver:
         for sequence in sequences:
             self._free += sequence.blocks
 
-    def _row(self, sequence: Sequence_) -> Row:
+    def _row(self, sequence: Stream) -> Row:
         tokens = [*sequence.prompt, *sequence.generated][sequence.computed :]
         cut = sequence.cuts[0] if sequence.cuts else len(tokens)
         sequence.cuts = sequence.cuts[1:]
@@ -105,7 +105,7 @@ class Driver:
         return Row(sequence.number, tokens[:cut], sequence.computed, sequence.blocks, sequence.slot, sample)
 
     @staticmethod
-    def _apply(live: Sequence[Sequence_], rows: Sequence[Row], results: dict[int, RowResult]) -> None:
+    def _apply(live: Sequence[Stream], rows: Sequence[Row], results: dict[int, RowResult]) -> None:
         for sequence, row in zip(live, rows, strict=True):
             sequence.computed += len(row.tokens)
             if row.sample is None:

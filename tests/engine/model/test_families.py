@@ -113,7 +113,7 @@ def test_the_digest_moves_with_weights_dtype_and_configuration(tmp_path: Path) -
 
 
 BASIC: dict[str, Any] = {**SMALL, "architectures": ["LlamaForCausalLM"], "hidden_act": "silu"}
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "architecture": ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel"),
     "unknown field": ({"qk_clip": 3.0}, "qk_clip"),
     "quantized": ({"quantization_config": {"bits": 4}}, "quantization_config"),

@@ -1,4 +1,4 @@
-"""The demo adapters' goldens (fp32, transformers + PEFT), all in one mixed batch; and bits that don't depend on it.
+"""The demo adapters' goldens (fp32, transformers + PEFT) in one mixed batch, and bits that ignore it.
 
 The goldens were made with a model that had been cast to bfloat16 as a whole, rotary frequencies included; the
 runner repeats that here (`rope_dtype`), which brings log-probabilities from within 2e-2 to within 1e-4.
@@ -6,16 +6,16 @@ runner repeats that here (`rope_dtype`), which brings log-probabilities from wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adapters.base import BaseSpec
 from engine.core.plan import BASE_SLOT
 from engine.model.runner import ModelRunner, RunnerOptions
-from tests.engine.model.goldens import DEMO, NAMES, Driver, Sequence_, golden, kernel_adapter
+from tests.engine.model.goldens import DEMO, NAMES, Driver, Stream, golden, kernel_adapter
 
 NEAR_TIE = 1e-3
 CLOSE = 2e-3
@@ -31,19 +31,19 @@ def demo_runner(model_dir: Path, dtype: str, rope_dtype: str = "float32") -> Mod
 
 
 @pytest.fixture(scope="module")
-def bf16(demo_model_dir: Path) -> Iterator[ModelRunner]:
+def bf16(demo_model_dir: Path) -> ModelRunner:
     return demo_runner(demo_model_dir, "bfloat16")
 
 
-def mixed_batch() -> tuple[list[Sequence_], list[dict[str, object]], list[Sequence_]]:
-    """Every golden prompt under its adapter, their goldens, and a base row of each eighth prompt among them."""
+def mixed_batch() -> tuple[list[Stream], list[dict[str, Any]], list[Stream]]:
+    """Every golden prompt under its adapter, the goldens, and a base row of each eighth prompt."""
     wanted = [(slot, entry) for slot, name in enumerate(NAMES) for entry in golden(name)]
-    rows = [Sequence_(e["prompt_token_ids"], slot, len(e["token_ids"])) for slot, e in wanted]
-    base = [Sequence_(e["prompt_token_ids"], BASE_SLOT, 8) for _, e in wanted[::8]]
+    rows = [Stream(e["prompt_token_ids"], slot, len(e["token_ids"])) for slot, e in wanted]
+    base = [Stream(e["prompt_token_ids"], BASE_SLOT, 8) for _, e in wanted[::8]]
     return rows, [entry for _, entry in wanted], base
 
 
-def interleaved(rows: list[Sequence_], base: list[Sequence_]) -> list[Sequence_]:
+def interleaved(rows: list[Stream], base: list[Stream]) -> list[Stream]:
     return [s for s in chain.from_iterable(zip_longest(rows, base)) if s is not None]
 
 
@@ -76,7 +76,7 @@ def test_a_bf16_answer_keeps_its_bits_alone_in_a_crowd_and_in_chunks(bf16: Model
     for index in (0, 9, 20, 31):
         crowd = rows[index]
         for cuts in ((), (16, 1, 3)):
-            alone = Sequence_(crowd.prompt, crowd.slot, crowd.num_tokens, cuts)
+            alone = Stream(crowd.prompt, crowd.slot, crowd.num_tokens, cuts)
             Driver(bf16).run([alone])
             assert alone.generated == crowd.generated
             assert [t.logprob for t in alone.logprobs] == [t.logprob for t in crowd.logprobs]
@@ -87,13 +87,13 @@ def test_another_slot_other_blocks_and_a_cached_prefix_change_nothing(
     bf16: ModelRunner, demo_model_dir: Path
 ) -> None:
     prompt = golden(NAMES[0])[0]["prompt_token_ids"]
-    first = Sequence_(prompt, 0, 12)
+    first = Stream(prompt, 0, 12)
     driver = Driver(bf16)
     driver.run([first])
     bf16.install(5, kernel_adapter(DEMO / NAMES[0], BaseSpec.from_dir(demo_model_dir, "demo")))
-    moved = Sequence_(prompt, 5, 12)
-    driver.run([moved, Sequence_(prompt, BASE_SLOT, 12), Sequence_(prompt, 1, 12)])
-    cached = Sequence_(prompt, 5, 12, blocks=moved.blocks[:2], computed=32)
+    moved = Stream(prompt, 5, 12)
+    driver.run([moved, Stream(prompt, BASE_SLOT, 12), Stream(prompt, 1, 12)])
+    cached = Stream(prompt, 5, 12, blocks=moved.blocks[:2], computed=32)
     driver.run([cached])
     bf16.clear(5)
     for other in (moved, cached):

@@ -62,7 +62,7 @@ def test_a_row_that_is_not_finite_fails_alone() -> None:
 def test_penalties_equal_their_formulas() -> None:
     """vLLM's: repetition over prompt and answer, by sign; frequency and presence over the answer."""
     row, prompt, answer = logits(), (3, 4, 4, 9), (4, 8, 8)
-    settings = {"repetition_penalty": 1.7, "frequency_penalty": 0.6, "presence_penalty": -0.4}
+    settings: dict[str, Any] = {"repetition_penalty": 1.7, "frequency_penalty": 0.6, "presence_penalty": -0.4}
     wanted = row.clone()
     for token in set(prompt) | set(answer):
         wanted[token] = wanted[token] / 1.7 if wanted[token] > 0 else wanted[token] * 1.7

@@ -131,7 +131,6 @@ class Scheduler:
         self._running.remove(sequence)
         self._give_back(sequence)
         sequence.computed = 0
-        sequence.num_published = 0
         sequence.state = State.WAITING
         self._waiting.append(sequence)
         self.counters.preemptions += 1

@@ -181,17 +181,22 @@ def test_a_request_that_does_not_fit_now_does_not_hold_up_the_next(make_bench: C
 
 
 def test_small_requests_do_not_starve_a_big_one(make_bench: Callable[..., Bench]) -> None:
-    bench = make_bench(num_blocks=30, reserve_after_s=1.0, step_s=0.05)
+    bench = make_bench(num_blocks=60, reserve_after_s=1.0, step_s=0.05)
+    bench.runner.record = False
     ended_at: dict[str, int] = {}
-    bench.send(*[add(f"first{i}", [i + 1] * 8, Ask(max_tokens=12)) for i in range(6)])
+
+    def small(i: int) -> AddRequest:
+        return add(f"small{i}", [i % 90 + 1] * 8, Ask(max_tokens=10 + i * 7 % 23))
+
+    bench.send(*[small(i) for i in range(5)])
     bench.step()
-    bench.send(add("big", [99] * 100, Ask(max_tokens=2)))
-    for step in range(400):
-        if len(bench.loop._open) < 7:
-            bench.send(add(f"small{step}", [step % 90 + 1] * 8, Ask(max_tokens=12)))
+    bench.send(add("big", [99] * 180, Ask(max_tokens=2)))
+    for step in range(5, 300):
+        if len(bench.loop._open) < 6:
+            bench.send(small(step))
         bench.step()
         ended_at.update({e.request: step for e in bench.all_ended() if e.request not in ended_at})
-    assert ended_at["big"] < 120
+    assert ended_at["big"] < 100
     bench.run()
 
 

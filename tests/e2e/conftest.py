@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from openai import AsyncOpenAI, OpenAI
+
+from adapters.base import BaseSpec
+from tests.e2e.documented import Sender
 
 DEMO = Path(__file__).resolve().parents[2] / "deploy" / "local" / "demo"
 
@@ -101,6 +106,51 @@ def goldens() -> list[Golden]:
             case["prompt"] = case.pop("user")
             found.append(Golden(adapter=folder.name, **case))
     return found
+
+
+@pytest.fixture(scope="session")
+def credentials(admin: httpx.Client, tenant_ids: dict[str, str]) -> dict[str, str]:
+    """acme's other keys: revoked, expired, and one that may only read."""
+    path = f"/api/v1/tenants/{tenant_ids['acme']}/keys"
+
+    def make(**fields: Any) -> dict[str, Any]:
+        answer = admin.post(path, json={"name": "bad input", "scopes": ["inference"], **fields})
+        assert answer.status_code == 201, answer.text
+        made: dict[str, Any] = answer.json()
+        return made
+
+    expired = make(expires_at=(datetime.now(UTC) + timedelta(seconds=1)).isoformat())
+    revoked = make()
+    assert admin.delete(f"{path}/{revoked['key']['id']}").status_code == 200
+    reader = make(scopes=["adapters:read"])
+    time.sleep(1.1)
+    return {"revoked": revoked["secret"], "expired": expired["secret"], "reader": reader["secret"]}
+
+
+@pytest.fixture(scope="session")
+def sender(acme: httpx.Client, credentials: dict[str, str], demo_model_dir: Path, base_model: str) -> Sender:
+    acme.get("/v1/models")  # the connection and the key's cache are warm, as a client's are
+    return Sender(acme, credentials, BaseSpec.from_dir(demo_model_dir, base_model))
+
+
+@pytest.fixture
+def no_trace(engine: httpx.Client) -> Iterator[None]:
+    """The engine's journal holds after the test what it held before, probes aside."""
+    before = len(tenants_lines(engine))
+    yield
+    assert len(tenants_lines(engine)) == before
+
+
+def tenants_lines(engine: httpx.Client) -> list[dict[str, Any]]:
+    """The engine's own usage journal: every line of a tenant's attempt."""
+    lines: list[dict[str, Any]] = []
+    after = 0
+    while True:
+        page = engine.get("/internal/journal", params={"after": after, "limit": 1_000}).json()
+        if not page["lines"]:
+            return [line for line in lines if line["purpose"] == "tenant"]
+        lines += page["lines"]
+        after = page["lines"][-1]["n"]
 
 
 def client_of(url: str, credential: str) -> httpx.Client:

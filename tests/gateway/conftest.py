@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from litestar.testing import AsyncTestClient
+from litestar.testing import TestClient
 from pydantic import SecretStr
 from redis.asyncio import Redis
 
@@ -60,16 +60,20 @@ async def tenant(new_tenant: Callable[[], Awaitable[TenantId]]) -> TenantId:
 @pytest.fixture
 def settings(database: DatabaseUrls, redis_url: str, tmp_path: Path) -> Settings:
     """A gateway over the session's services, with a home of its own."""
+    return settings_of(database, redis_url, tmp_path)
+
+
+def settings_of(database: DatabaseUrls, redis_url: str, home: Path) -> Settings:
     return Settings(
         database_url=database.app,
         database_system_url=database.system,
         redis_url=redis_url,
-        store_url=f"file://{tmp_path / 'store'}",
-        home=tmp_path,
-        journal_dir=tmp_path / "journal",
+        store_url=f"file://{home / 'store'}",
+        home=home,
+        journal_dir=home / "journal",
         pepper=SecretStr("pepper-" * 6),
         engine_token=SecretStr("engine-token-of-tests"),
-        base_model=str(tmp_path / "model"),
+        base_model=str(home / "model"),
         base_name="base",
     )
 
@@ -79,12 +83,22 @@ def peppers(settings: Settings) -> Peppers:
     return Peppers(settings.pepper)
 
 
-@pytest.fixture
-async def client(settings: Settings, demo_model_dir: Path) -> AsyncIterator[AsyncTestClient[Any]]:
-    """The whole application with its production layers; no replica behind it."""
+@pytest.fixture(scope="session")
+def gateway(
+    database: DatabaseUrls, redis_url: str, demo_model_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TestClient[Any]]:
+    """The whole application with its production layers, in a thread of its own; no replica behind it."""
+    settings = settings_of(database, redis_url, tmp_path_factory.mktemp("gateway"))
     app = create_app(settings.model_copy(update={"base_model": str(demo_model_dir)}))
-    async with AsyncTestClient(app, raise_server_exceptions=False) as opened:
+    with TestClient(app, raise_server_exceptions=False) as opened:
         yield opened
+
+
+@pytest.fixture
+def client(gateway: TestClient[Any]) -> TestClient[Any]:
+    """A browser that has not been here before."""
+    gateway.cookies.clear()
+    return gateway
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,21 @@ its own terms."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
 from litestar import Litestar
-from litestar.testing import AsyncTestClient
+from litestar.testing import TestClient
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
 
+import migrations
+from deploy.local.services import DatabaseUrls
 from gateway import openapi
+from gateway.db import async_url
 from tests.gateway.conftest import Operator
 
 PUBLIC = {
@@ -21,7 +27,7 @@ PUBLIC = {
     ("/openapi.json", "get"),
     ("/readyz", "get"),
 }
-Client = AsyncTestClient[Any]
+Client = TestClient[Any]
 
 
 def operations(client: Client) -> list[tuple[str, str, bool]]:
@@ -33,23 +39,23 @@ def concrete(path: str) -> str:
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "x"), path)
 
 
-async def test_the_document_names_every_route_and_no_other(client: Client) -> None:
-    document = (await client.get("/openapi.json")).json()
+def test_the_document_names_every_route_and_no_other(client: Client) -> None:
+    document = (client.get("/openapi.json")).json()
     named = {(path, method) for path, item in document["paths"].items() for method in item}
     assert named == {(path, method) for path, method, _ in operations(client)}
     assert ("/v1/chat/completions", "post") in named
     assert document["openapi"].startswith("3.1")
 
 
-async def test_public_routes_are_these(client: Client) -> None:
+def test_public_routes_are_these(client: Client) -> None:
     assert {(path, method) for path, method, public in operations(client) if public} == PUBLIC
 
 
-async def test_every_other_route_refuses_a_stranger(client: Client) -> None:
+def test_every_other_route_refuses_a_stranger(client: Client) -> None:
     for path, method, public in operations(client):
         if public:
             continue
-        answer = await client.request(method.upper(), concrete(path))
+        answer = client.request(method.upper(), concrete(path))
         assert answer.status_code == 401, (method, path)
         if path.startswith("/api/"):
             assert answer.headers["content-type"] == "application/problem+json"
@@ -59,8 +65,8 @@ async def test_every_other_route_refuses_a_stranger(client: Client) -> None:
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-async def test_documented_statuses_have_the_error_of_their_prefix(client: Client) -> None:
-    document = (await client.get("/openapi.json")).json()
+def test_documented_statuses_have_the_error_of_their_prefix(client: Client) -> None:
+    document = (client.get("/openapi.json")).json()
     for path, item in document["paths"].items():
         wanted = "application/problem+json" if path.startswith("/api/") else "application/json"
         for method, operation in item.items():
@@ -74,23 +80,23 @@ async def test_documented_statuses_have_the_error_of_their_prefix(client: Client
 @pytest.mark.parametrize(
     ("path", "has_error"), [("/v1/nothing", True), ("/api/v1/nothing", False), ("/", True)]
 )
-async def test_unknown_paths_are_404_in_the_terms_of_their_prefix(
+def test_unknown_paths_are_404_in_the_terms_of_their_prefix(
     client: Client, path: str, has_error: bool
 ) -> None:
-    answer = await client.get(path)
+    answer = client.get(path)
     assert answer.status_code == 404
     assert ("error" in answer.json()) == has_error
 
 
-async def test_a_wrong_method_is_405_with_what_is_allowed(client: Client) -> None:
+def test_a_wrong_method_is_405_with_what_is_allowed(client: Client) -> None:
     for path, allowed in (("/v1/chat/completions", "POST"), ("/healthz", "GET")):
-        answer = await client.delete(path)
+        answer = client.delete(path)
         assert answer.status_code == 405
         assert allowed in answer.headers["allow"]
         assert answer.json()["error"]["code"] == "method_not_allowed"
 
 
-async def test_bad_json_and_wrong_fields_are_problems_that_name_the_field(
+def test_bad_json_and_wrong_fields_are_problems_that_name_the_field(
     client: Client, operator: Operator
 ) -> None:
     for body, param in (
@@ -99,37 +105,53 @@ async def test_bad_json_and_wrong_fields_are_problems_that_name_the_field(
         (b'{"name": "a", "x": 1}', "x"),
         (b"{}", "name"),
     ):
-        answer = await client.post("/api/v1/tenants", content=body, headers=operator.headers)
+        answer = client.post("/api/v1/tenants", content=body, headers=operator.headers)
         assert answer.status_code == 400, body
         assert answer.json().get("param") == param, (body, answer.json())
 
 
-async def test_a_body_over_the_limit_is_413(client: Client, operator: Operator) -> None:
+def test_a_body_over_the_limit_is_413(client: Client, operator: Operator) -> None:
     body = b'{"name": "' + b"x" * (1 << 20) + b'"}'
-    answer = await client.post("/api/v1/tenants", content=body, headers=operator.headers)
+    answer = client.post("/api/v1/tenants", content=body, headers=operator.headers)
     assert answer.status_code == 413
 
 
-async def test_every_answer_has_an_id_and_the_security_headers(client: Client) -> None:
+def test_every_answer_has_an_id_and_the_security_headers(client: Client) -> None:
     for path in ("/healthz", "/nothing"):
-        answer = await client.get(path, headers={"x-request-id": "mine"})
+        answer = client.get(path, headers={"x-request-id": "mine"})
         assert UUID(answer.headers["x-request-id"]).version == 7
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["x-frame-options"] == "DENY"
         assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_ready_says_what_is_wrong(client: Client) -> None:
-    shallow = await client.get("/readyz")
+def test_ready_says_what_is_wrong(client: Client) -> None:
+    shallow = client.get("/readyz")
     assert (shallow.status_code, shallow.json()["ready"]) == (200, True)
-    deep = await client.get("/readyz?deep=1")  # no replica stands behind this gateway
+    deep = client.get("/readyz?deep=1")  # no replica stands behind this gateway
     assert deep.status_code == 503
     assert deep.json()["checks"]["database"] == "ok"
     assert deep.json()["checks"]["chat"] != "ok"
 
 
-async def test_metrics_count_requests_by_route_and_never_by_path(client: Client) -> None:
-    await client.get("/v1/some-path-that-a-client-made-up")
-    text = (await client.get("/metrics")).text
+async def test_a_database_at_another_revision_is_not_ready(client: Client, database: DatabaseUrls) -> None:
+    owner = create_async_engine(async_url(database.owner))
+    async with owner.begin() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    try:
+        answer = await asyncio.to_thread(client.get, "/readyz")
+    finally:
+        async with owner.begin() as connection:
+            await connection.execute(
+                text("UPDATE alembic_version SET version_num = :head"), {"head": migrations.head()}
+            )
+        await owner.dispose()
+    assert answer.status_code == 503
+    assert answer.json()["checks"]["database"].startswith("The database is at revision 0001")
+
+
+def test_metrics_count_requests_by_route_and_never_by_path(client: Client) -> None:
+    client.get("/v1/some-path-that-a-client-made-up")
+    text = (client.get("/metrics")).text
     assert 'motet_http_requests_total{method="GET",route="unmatched",status="404"}' in text
     assert "made-up" not in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from litestar.testing import AsyncTestClient
+from litestar.testing import TestClient
 from redis.asyncio import Redis
 from sqlalchemy import text
 
@@ -15,7 +15,7 @@ from gateway.credentials import Peppers
 from gateway.db import Database
 from tests.gateway.conftest import Operator
 
-Client = AsyncTestClient[Any]
+Client = TestClient[Any]
 
 
 @pytest.fixture(autouse=True)
@@ -24,64 +24,62 @@ async def no_attempts_yet(redis: Redis) -> None:
         await redis.delete(key)
 
 
-async def log_in(client: Client, email: str, password: str) -> Any:
-    return await client.post("/api/v1/session", json={"email": email, "password": password})
+def log_in(client: Client, email: str, password: str) -> Any:
+    return client.post("/api/v1/session", json={"email": email, "password": password})
 
 
-async def test_a_session_from_log_in_to_log_out(client: Client, operator: Operator) -> None:
-    answer = await log_in(client, operator.email.upper(), operator.password)
+def test_a_session_from_log_in_to_log_out(client: Client, operator: Operator) -> None:
+    answer = log_in(client, operator.email.upper(), operator.password)
     assert answer.status_code == 201, answer.text
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     csrf = answer.json()["csrf_token"]
-    assert (await client.get("/api/v1/session")).json() == answer.json()
+    assert (client.get("/api/v1/session")).json() == answer.json()
 
-    bare = await client.post("/api/v1/tenants", json={"name": "x"})
+    bare = client.post("/api/v1/tenants", json={"name": "x"})
     assert (bare.status_code, bare.json()["code"]) == (403, "csrf_failed")
-    wrong = await client.post("/api/v1/tenants", json={"name": "X"}, headers={"x-csrf-token": "wrong"})
+    wrong = client.post("/api/v1/tenants", json={"name": "X"}, headers={"x-csrf-token": "wrong"})
     assert wrong.status_code == 403
-    heard = await client.post("/api/v1/tenants", json={"name": "X"}, headers={"x-csrf-token": csrf})
+    heard = client.post("/api/v1/tenants", json={"name": "X"}, headers={"x-csrf-token": csrf})
     assert heard.status_code == 400  # past the door, refused for its name
 
-    out = await client.delete("/api/v1/session", headers={"x-csrf-token": csrf})
+    out = client.delete("/api/v1/session", headers={"x-csrf-token": csrf})
     assert out.status_code == 204
     client.cookies.set("motet_session", cookie.partition("=")[2].partition(";")[0])
-    assert (await client.get("/api/v1/session")).status_code == 401
+    assert (client.get("/api/v1/session")).status_code == 401
 
 
-async def test_unknown_email_and_wrong_password_are_one_answer(client: Client, operator: Operator) -> None:
-    wrong = await log_in(client, operator.email, "wrong password")
-    unknown = await log_in(client, "nobody@example.com", "wrong password")
+def test_unknown_email_and_wrong_password_are_one_answer(client: Client, operator: Operator) -> None:
+    wrong = log_in(client, operator.email, "wrong password")
+    unknown = log_in(client, "nobody@example.com", "wrong password")
     assert (wrong.status_code, unknown.status_code) == (401, 401)
     assert wrong.json() == unknown.json()
     assert "set-cookie" not in wrong.headers
 
 
-async def test_guessing_is_limited(
-    client: Client, operator: Operator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guessing_is_limited(client: Client, operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "ATTEMPTS_PAIR", 2)
     for _ in range(2):
-        assert (await log_in(client, operator.email, "wrong password")).status_code == 401
-    refused = await log_in(client, operator.email, operator.password)
+        assert (log_in(client, operator.email, "wrong password")).status_code == 401
+    refused = log_in(client, operator.email, operator.password)
     assert refused.status_code == 429
     assert 0 < int(refused.headers["retry-after"]) <= 300
 
 
 async def test_a_disabled_operator_is_out_at_once(client: Client, operator: Operator, db: Database) -> None:
-    assert (await log_in(client, operator.email, operator.password)).status_code == 201
+    assert (log_in(client, operator.email, operator.password)).status_code == 201
     async with db.system_session() as session:
         await session.execute(
             text("UPDATE admins SET disabled_at = now() WHERE email = :email"), {"email": operator.email}
         )
-    assert (await client.get("/api/v1/session")).status_code == 401
-    assert (await client.get("/api/v1/tenants", headers=operator.headers)).status_code == 401
+    assert (client.get("/api/v1/session")).status_code == 401
+    assert (client.get("/api/v1/tenants", headers=operator.headers)).status_code == 401
 
 
 @pytest.mark.parametrize("token", ["", "mta_x", "mt_" + "a" * 12 + "_" + "a" * 52])
-async def test_wrong_tokens_are_refused(client: Client, token: str) -> None:
-    answer = await client.get("/api/v1/tenants", headers={"authorization": f"Bearer {token}"})
+def test_wrong_tokens_are_refused(client: Client, token: str) -> None:
+    answer = client.get("/api/v1/tenants", headers={"authorization": f"Bearer {token}"})
     assert answer.status_code == 401
     assert answer.json()["code"] == "invalid_admin_token"
 
@@ -90,9 +88,9 @@ async def test_bootstrap_again_changes_the_password_and_keeps_the_token(
     client: Client, operator: Operator, db: Database, peppers: Peppers
 ) -> None:
     await ensure_admin(db, peppers, operator.email, "another good password", operator.token)
-    assert (await log_in(client, operator.email, operator.password)).status_code == 401
-    assert (await log_in(client, operator.email, "another good password")).status_code == 201
-    assert (await client.get("/api/v1/tenants", headers=operator.headers)).status_code == 200
+    assert (log_in(client, operator.email, operator.password)).status_code == 401
+    assert (log_in(client, operator.email, "another good password")).status_code == 201
+    assert (client.get("/api/v1/tenants", headers=operator.headers)).status_code == 200
 
 
 async def test_bootstrap_refuses_what_can_not_be(db: Database, peppers: Peppers) -> None:

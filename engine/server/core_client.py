@@ -42,6 +42,10 @@ MAX_OUTGOING = 8_192
 """Frames waiting for the core; past it the core counts as stuck and new requests are refused."""
 
 
+MAX_SILENCE_S = 30.0
+"""The core reports each second unless it hangs: after so long a silence it gets no more requests."""
+
+
 class CoreLost(Exception):
     """The core can't go on; every open attempt has been told."""
 
@@ -69,6 +73,7 @@ class CoreClient:
         self._watchers: set[asyncio.Event] = set()
         self._adapter_waiters: dict[str, list[asyncio.Future[AdapterEvent]]] = {}
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self._heard_s = time.monotonic()
         self.stats: Stats | None = None
         self.failure: str | None = None
         self.draining = False
@@ -93,6 +98,8 @@ class CoreClient:
         assert self.core is not None
         if self.draining:
             raise unavailable("The engine is shutting down.", "replica_draining")
+        if time.monotonic() - self._heard_s > MAX_SILENCE_S:
+            raise unavailable("The engine core does not answer.", "replica_stalled")
 
     def admit(self) -> None:
         """Raises 503 when a new request can't be taken now."""
@@ -176,7 +183,9 @@ class CoreClient:
         writer = asyncio.create_task(self._write())
         try:
             while True:
-                for frame in await self._transport.recv():
+                frames = await self._transport.recv()
+                self._heard_s = time.monotonic()
+                for frame in frames:
                     self._receive(frame)
         except PeerGone as error:
             if self.draining and not self._open:

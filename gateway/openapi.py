@@ -67,6 +67,7 @@ _REASONS = {
     "503": "A dependency or every replica is away, or the queue is full.",
     "504": "It took too long.",
 }
+_CHANGING = {"post", "put", "patch", "delete"}
 _METHOD_NAMES = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
 
@@ -85,7 +86,7 @@ def document(app: Litestar) -> dict[str, Any]:
     for path, item in paths.items():
         for method, operation in item.items():
             if method in _METHOD_NAMES:
-                _complete(path, operation, (path, method) in public)
+                _complete(path, method, operation, (path, method) in public)
     return {**derived, "paths": dict(sorted(paths.items()))}
 
 
@@ -130,7 +131,7 @@ def _asgi_operations(handler: ASGIRouteHandler) -> dict[str, Any]:
     return found
 
 
-def _complete(path: str, operation: dict[str, Any], is_public: bool) -> None:
+def _complete(path: str, method: str, operation: dict[str, Any], is_public: bool) -> None:
     """What every route of a prefix has in common: who may call it, and how it says no."""
     for_tenants = path.startswith(TENANT_ROUTES)
     if is_public:
@@ -144,7 +145,11 @@ def _complete(path: str, operation: dict[str, Any], is_public: bool) -> None:
         else ("Problem", "application/problem+json")
     )
     content = {media: {"schema": {"$ref": f"#/components/schemas/{name}"}}}
-    usual = ["400", "405", "413", "429", "500", "503"] + ([] if is_public else ["401", "403", "404"])
+    usual = ["400", "401", "405", "413", "429", "500", "503"]
+    if not is_public:
+        usual += ["403", "404"]
+    if method in _CHANGING:
+        usual.append("409")
     for status in {*usual, *(status for status in responses if status >= "400")}:
         kept = responses.get(status, {})
         responses[status] = {

@@ -39,7 +39,8 @@ def answer(request: AnyRequest, error: Exception) -> Response[bytes]:
     """The response to `error`: OpenAI's body, or problem details under `/api`."""
     made = as_api_error(error)
     if made.status >= 500:
-        log.error("request_failed", status=made.status, exc_info=error)
+        expected = isinstance(error, ApiError)  # a dependency is away: worth a line, not a stack
+        log.error("request_failed", status=made.status, reason=str(error), exc_info=None if expected else error)
     headers = {**made.headers}
     if request.scope["path"].startswith(PROBLEM_ROUTES):
         return Response(made.problem_body(), status_code=made.status, headers=headers, media_type=_PROBLEM)

@@ -34,7 +34,7 @@ class Call:
     resolved: Resolved
     prompt_tokens: int
     max_tokens: int  # each choice's most, the default included
-    arrived: float  # loop clock
+    arrived: float  # monotonic clock
     purpose: str = "tenant"
     arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Histogram
@@ -28,8 +29,17 @@ GENERATION_TOKENS = Counter("vllm:generation_tokens_total", "Generated tokens of
 ENDED = Counter("motet_gateway_requests_ended_total", "Ended requests that were admitted.", ["outcome"])
 
 
+def observe_first_bytes(call: Call) -> None:
+    if call.purpose == "tenant":
+        TTFT.observe(time.monotonic() - call.arrived)
+
+
 def observe_end(call: Call, record: Record | None) -> None:
+    """Tenants' requests only: probes would blur every picture."""
+    if call.purpose != "tenant":
+        return
     ENDED.labels("unserved" if record is None else record.outcome).inc()
+    E2E.observe(time.monotonic() - call.arrived)
     trailer = record.trailer if record else None
     if trailer is None:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from uuid import UUID
 
 import msgspec
@@ -57,7 +58,7 @@ class Probe:
             resolved=Resolved(self._base.name, self._base.base_id, None),
             prompt_tokens=1,
             max_tokens=1,
-            arrived=asyncio.get_running_loop().time(),
+            arrived=time.monotonic(),
             purpose="probe",
         )
 

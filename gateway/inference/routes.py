@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from typing import Any, Final
 
 from litestar import asgi
@@ -33,8 +33,7 @@ async def completions(scope: AsgiScope, receive: Receive, send: Send) -> None:
 
 
 async def _serve(endpoint: Endpoint, scope: AsgiScope, receive: Receive, send: Send) -> None:
-    arrived = asyncio.get_running_loop().time()
-    door = Door(endpoint, principal_of(scope), scope, receive, arrived)
+    door = Door(endpoint, principal_of(scope), scope, receive, time.monotonic())
     await services_of(scope).serving.walk.serve(door, send)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -58,7 +59,7 @@ class Door:
     principal: Principal
     scope: Scope
     receive: Receive
-    arrived: float  # loop clock
+    arrived: float  # monotonic clock
 
     @property
     def request_id(self) -> UUID:
@@ -182,7 +183,6 @@ class Walk:
             raise
         finally:
             await _surely(ending, cause)
-            metrics.E2E.observe(asyncio.get_running_loop().time() - trip.call.arrived)
 
     async def _answer(self, trip: Trip, client: Client, ending: Ending) -> None:
         begin = self._parts.dispatcher.begin(trip, ending)
@@ -190,7 +190,7 @@ class Walk:
             await self._unary(trip, client, ending, await begin)
             return
         attempt = await client.patiently(begin)
-        metrics.TTFT.observe(asyncio.get_running_loop().time() - trip.call.arrived)
+        metrics.observe_first_bytes(trip.call)
         relayed = await relay(attempt, client, self._parts.dispatcher.patience.idle_s)
         record = await ending.finish(
             Cause.FAILED if relayed.broke_off and not relayed.terminal else Cause.COMPLETE
@@ -200,7 +200,7 @@ class Walk:
 
     async def _unary(self, trip: Trip, client: Client, ending: Ending, attempt: Attempt) -> None:
         assert attempt.upstream is not None
-        metrics.TTFT.observe(asyncio.get_running_loop().time() - trip.call.arrived)
+        metrics.observe_first_bytes(trip.call)
         await ending.finish(Cause.COMPLETE)
         content_type = attempt.upstream.headers.get("content-type", "application/json")
         headers = {"content-type": content_type, **client.stream_headers, **processing(trip.call)}
@@ -247,5 +247,5 @@ def answer_headers(call: Call, reservation: Reservation | None) -> dict[str, str
 
 
 def processing(call: Call) -> dict[str, str]:
-    spent = asyncio.get_running_loop().time() - call.arrived
+    spent = time.monotonic() - call.arrived
     return {"openai-processing-ms": str(round(spent * 1000))}

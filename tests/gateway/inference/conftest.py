@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -208,15 +209,13 @@ async def _served(walk: Walk, keys: Keys) -> AsyncIterator[str]:
     stale = {"principal": keys.now}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] is ScopeType.HTTP
+        assert scope["type"] == ScopeType.HTTP
         if (
             stale["principal"].tenant != keys.now.tenant
             or stale["principal"].key_limits != keys.now.key_limits
         ):
             stale["principal"] = keys.now
-        door = Door(
-            Endpoint(scope["path"]), stale["principal"], scope, receive, asyncio.get_running_loop().time()
-        )
+        door = Door(Endpoint(scope["path"]), stale["principal"], scope, receive, time.monotonic())
         try:
             await walk.serve(door, send)
         except (ApiError, RequestRefused) as raised:

@@ -65,15 +65,22 @@ template <class T> inline void store_some(T* p, vec v, int64_t n) {
     store(whole, v);
     std::memcpy(p, whole, n * sizeof(T));
 }
-inline float sum(vec v) {  // a fixed tree
-    for (int half = LANES / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) v[i] += v[i + half];
-    return v[0];
+typedef float vec8 __attribute__((vector_size(32)));
+typedef float vec4 __attribute__((vector_size(16)));
+template <class Op> inline float fold(vec v, Op op) {  // a fixed tree
+    vec8 halves[2];
+    std::memcpy(halves, &v, sizeof v);
+    vec8 half = op(halves[0], halves[1]);
+    vec4 quarters[2];
+    std::memcpy(quarters, &half, sizeof half);
+    vec4 q = op(quarters[0], quarters[1]);
+    return op(op(q[0], q[2]), op(q[1], q[3]));
+}
+inline float sum(vec v) {
+    return fold(v, [](auto a, auto b) { return a + b; });
 }
 inline float highest(vec v) {
-    float m = v[0];
-    for (int i = 1; i < LANES; i++) m = v[i] > m ? v[i] : m;
-    return m;
+    return fold(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 inline vec exp_nonpositive(vec x) {  // Cephes' polynomial; below -87 it is 0. NaN stays NaN.
     ivec tiny = (x < splat(-87.0f));
@@ -95,7 +102,6 @@ inline vec exp_nonpositive(vec x) {  // Cephes' polynomial; below -87 it is 0. N
     result = tiny ? vec{} : result;
     return (x != x) ? x : result;
 }
-inline float exp_any(float x) { return std::exp(x); }
 
 // ---------------------------------------------------------------------------------------------- row-wise pieces
 
@@ -188,36 +194,40 @@ void rotate_and_store(const Shape& s, int64_t token, const T* qkv, const T* q_no
 struct Query {
     const float* q;   // [head_dim]
     int64_t position;
-    float top, total;
+    float top;
+    vec total;        // by lane
     float* sum;       // [padded_dim], aligned
     float p[LANES] __attribute__((aligned(64)));
 };
 
 template <int N, class T>
 void score_cell(Query* queries, const T* k, int64_t head_dim, float scale, int64_t cell_start) {
-    vec acc[N] = {};
-    for (int64_t d = 0; d < head_dim; d++) {
-        vec key = load(k + d * LANES);
-        for (int i = 0; i < N; i++) acc[i] += key * queries[i].q[d];
+    vec acc[N] = {}, odd[N] = {};  // two chains, since one would wait for its own sums
+    for (int64_t d = 0; d < head_dim; d += 2) {
+        vec key = load(k + d * LANES), next = load(k + (d + 1) * LANES);
+        for (int i = 0; i < N; i++) {
+            acc[i] += key * queries[i].q[d];
+            odd[i] += next * queries[i].q[d + 1];
+        }
     }
     const ivec lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     for (int i = 0; i < N; i++) {
         Query& query = queries[i];
         int32_t last = int32_t(query.position - cell_start);
         ivec seen = lanes <= (ivec{} + last);
-        vec score = seen ? acc[i] * scale : splat(-INFINITY);
+        vec score = seen ? (acc[i] + odd[i]) * scale : splat(-INFINITY);
         float top = highest(score);
         top = top > query.top ? top : query.top;
         vec p = exp_nonpositive(score - top);
         p = seen ? p : vec{};
         if (top != query.top) {
-            float shrink = exp_any(query.top - top);
+            float shrink = std::exp(query.top - top);
             query.total *= shrink;
             for (int64_t d = 0; d < head_dim; d += LANES)
                 *reinterpret_cast<vec*>(query.sum + d) = *reinterpret_cast<vec*>(query.sum + d) * shrink;
             query.top = top;
         }
-        query.total += sum(p);
+        query.total += p;
         store(query.p, p);
     }
 }
@@ -266,7 +276,7 @@ void attend(const Shape& s, int64_t first_token, int64_t num_tokens, int64_t pos
         queries[i].q = q + (token * s.num_heads + head) * s.head_dim;
         queries[i].position = position + i / group;
         queries[i].top = -INFINITY;
-        queries[i].total = 0.0f;
+        queries[i].total = vec{};
         queries[i].sum = sums + i * s.padded_dim;
         std::memset(queries[i].sum, 0, s.padded_dim * sizeof(float));
     }
@@ -281,7 +291,7 @@ void attend(const Shape& s, int64_t first_token, int64_t num_tokens, int64_t pos
     }
     for (int i = 0; i < count; i++) {
         T* to = out + ((first_token + i / group) * s.num_heads + kv_head * group + i % group) * s.head_dim;
-        float share = 1.0f / queries[i].total;
+        float share = 1.0f / sum(queries[i].total);
         for (int64_t d = 0; d < s.head_dim; d += LANES)
             store_some(to + d, *reinterpret_cast<vec*>(queries[i].sum + d) * share, s.head_dim - d);
     }

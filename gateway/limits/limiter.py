@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 from redis.asyncio import Redis
 
-from gateway.errors import Unavailable
+from gateway.errors import RateLimited, Unavailable
 from gateway.limits.keys import LimitKeys
 from gateway.limits.metrics import DECISIONS, HELD
 from gateway.limits.verdict import Verdict
@@ -72,6 +72,7 @@ class Limiter:
 
     async def admit(self, principal: Principal, request_id: str) -> Reservation:
         """A request and a place; raises `RateLimited`, or `Unavailable` when Redis does not answer."""
+        _refuse_when_closed(principal)
         keys = LimitKeys.of(principal)
         tenant, key = principal.tenant_limits, principal.key_limits
         reservation = Reservation(request_id, keys, tenant, key, principal.epoch)
@@ -182,6 +183,14 @@ class Limiter:
     def _forget(self, reservation: Reservation) -> None:
         if self._held.pop(reservation.request_id, None) is not None:
             HELD.dec()
+
+
+def _refuse_when_closed(principal: Principal) -> None:
+    """A limit of 0 lets nothing pass; to the scripts, 0 means that there is none."""
+    for owner, limits in (("tenant", principal.tenant_limits), ("key", principal.key_limits)):
+        if 0 in (limits.requests_per_minute, limits.tokens_per_minute, limits.max_parallel):
+            DECISIONS.labels("closed", "refused").inc()
+            raise RateLimited(f"A limit of this {owner} is 0: it may send nothing.", retry_after_s=60.0)
 
 
 def _count(verdict: Verdict) -> None:

@@ -181,3 +181,13 @@ async def test_the_epoch_comes_with_every_answer(
     await redis.set(reservation.keys.epoch, 7)
     await limiter.reserve(reservation, 1)
     assert reservation.epoch == 7
+
+
+@pytest.mark.parametrize("what", ["requests_per_minute", "tokens_per_minute", "max_parallel"])
+async def test_a_limit_of_nothing_lets_nothing_pass(
+    limiter: Limiter, redis: Redis, principal: MakePrincipal, what: str
+) -> None:
+    who = principal(key=Limits(**{what: 0}))
+    with pytest.raises(RateLimited, match="of this key is 0"):
+        await limiter.admit(who, "r")
+    assert await picture(redis) == {}

@@ -49,8 +49,8 @@ class DemoFile:
             "base_model": plan.base_name,
             "admin": {"email": self.admin.email, "password": self.admin.password, "token": self.admin.token},
             "engines": [
-                {"url": url, "token": plan.engine_token, "pid": _pid(self.supervisor, f"engine-{replica}")}
-                for replica, url in enumerate(plan.engine_urls)
+                {"url": url, "token": plan.engines.token, "pid": _pid(self.supervisor, f"engine-{replica}")}
+                for replica, url in enumerate(plan.engines.urls)
             ],
             "gateway": self._gateway(),
             "database_url": plan.database.system,

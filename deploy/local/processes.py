@@ -15,36 +15,39 @@ DRAIN_S = 2  # for running requests, of the time in which everything has to end
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One machine's platform: settings that all its processes share."""
+class EnginePlan:
+    """The replicas: settings that all of them share. They need no database, so they start first."""
 
     home: Home
-    port: int
-    workers: int
     dtype: str
     slots: int
     model: Path
     base_name: str
-    database: DatabaseUrls
-    redis_url: str
     store_url: str
-    pepper: str
-    engine_token: str
-    engine_ports: tuple[int, ...]
+    token: str
+    ports: tuple[int, ...]
 
     @property
-    def public_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    def urls(self) -> tuple[str, ...]:
+        return tuple(f"http://127.0.0.1:{port}" for port in self.ports)
 
     @property
-    def engine_urls(self) -> tuple[str, ...]:
-        return tuple(f"http://127.0.0.1:{port}" for port in self.engine_ports)
+    def shared_env(self) -> dict[str, str]:
+        """What the gateway must know in the same words."""
+        return {
+            "PYTHONUNBUFFERED": "1",
+            "MOTET_HOME": str(self.home.root),
+            "MOTET_STORE_URL": self.store_url,
+            "MOTET_BASE_MODEL": str(self.model),
+            "MOTET_BASE_NAME": self.base_name,
+            "MOTET_ENGINE_TOKEN": self.token,
+        }
 
     def engine(self, replica: int) -> ChildSpec:
         name = f"engine-{replica}"
-        env = self._shared_env | {
+        env = self.shared_env | {
             "MOTET_ENGINE_HOST": "127.0.0.1",
-            "MOTET_ENGINE_PORT": str(self.engine_ports[replica]),
+            "MOTET_ENGINE_PORT": str(self.ports[replica]),
             "MOTET_ENGINE_DTYPE": self.dtype,
             "MOTET_ENGINE_SLOTS": str(self.slots),
             "MOTET_ENGINE_DRAIN_S": str(DRAIN_S),
@@ -52,14 +55,38 @@ class Plan:
             "MOTET_ENGINE_CACHE_DIR": str(self.home.adapter_cache(replica)),
             "MOTET_CACHE_DIR": os.environ.get("MOTET_CACHE_DIR", str(self.home.cache)),  # built kernels
         }
-        return self._motet(name, ["engine"], env)
+        return _motet(self.home, name, ["engine"], env)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One machine's platform."""
+
+    engines: EnginePlan
+    port: int
+    workers: int
+    database: DatabaseUrls
+    redis_url: str
+    pepper: str
+
+    @property
+    def home(self) -> Home:
+        return self.engines.home
+
+    @property
+    def base_name(self) -> str:
+        return self.engines.base_name
+
+    @property
+    def public_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     def gateway(self) -> ChildSpec:
         arguments = ["gateway", "--port", str(self.port), "--workers", str(self.workers)]
-        return self._motet("gateway", arguments, self._gateway_env)
+        return _motet(self.home, "gateway", arguments, self._gateway_env)
 
     def control(self) -> ChildSpec:
-        return self._motet("control", ["control"], self._gateway_env)
+        return _motet(self.home, "control", ["control"], self._gateway_env)
 
     def bootstrap_env(self, email: str, password: str, token: str) -> dict[str, str]:
         """For the program that registers the first operator."""
@@ -67,31 +94,21 @@ class Plan:
         return {**os.environ, **self._gateway_env, **login}
 
     @property
-    def _shared_env(self) -> dict[str, str]:
-        return {
-            "PYTHONUNBUFFERED": "1",
-            "MOTET_HOME": str(self.home.root),
-            "MOTET_STORE_URL": self.store_url,
-            "MOTET_BASE_MODEL": str(self.model),
-            "MOTET_BASE_NAME": self.base_name,
-            "MOTET_ENGINE_TOKEN": self.engine_token,
-        }
-
-    @property
     def _gateway_env(self) -> dict[str, str]:
-        return self._shared_env | {
+        return self.engines.shared_env | {
             "MOTET_DATABASE_URL": self.database.app,
             "MOTET_DATABASE_SYSTEM_URL": self.database.system,
             "MOTET_DATABASE_OWNER_URL": self.database.owner,
             "MOTET_REDIS_URL": self.redis_url,
             "MOTET_JOURNAL_DIR": str(self.home.journal("gateway")),
             "MOTET_PEPPER": self.pepper,
-            "MOTET_REPLICAS": ",".join(self.engine_urls),
+            "MOTET_REPLICAS": ",".join(self.engines.urls),
             "MOTET_PUBLIC_URL": self.public_url,
             "MOTET_WORKERS": str(self.workers),
             "MOTET_DRAIN_S": str(DRAIN_S),
         }
 
-    def _motet(self, name: str, arguments: list[str], env: dict[str, str]) -> ChildSpec:
-        argv = [sys.executable, "-m", "deploy.cli", *arguments]
-        return ChildSpec(name=name, argv=argv, log=self.home.log(name), env=env)
+
+def _motet(home: Home, name: str, arguments: list[str], env: dict[str, str]) -> ChildSpec:
+    argv = [sys.executable, "-m", "deploy.cli", *arguments]
+    return ChildSpec(name=name, argv=argv, log=home.log(name), env=env)

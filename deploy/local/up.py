@@ -20,7 +20,7 @@ from deploy.local.demo_tenants import DemoError, DemoTenant, admin_token_opens, 
 from deploy.local.layout import Home
 from deploy.local.models import DEMO_MODEL, ModelImportError, import_model
 from deploy.local.preflight import PreflightError, check_home, check_port, check_python, only_one
-from deploy.local.processes import Plan
+from deploy.local.processes import EnginePlan, Plan
 from deploy.local.roles import DatabaseUrls, prepare_database
 from deploy.local.secret_file import load_or_make_secrets
 from deploy.local.services import EmbeddedPostgres, EmbeddedRedis, free_port
@@ -77,8 +77,9 @@ class _Up:
     def run(self) -> None:
         began = time.monotonic()
         try:
-            plan = self._start_services()
-            self._start_platform(plan)
+            engines = self._start_engines()
+            plan = self._start_services(engines)
+            self._start_gateway(plan)
             admin = self._admin(plan)
             tenants = self._demo_tenants(plan, admin)
             demo_file = DemoFile(plan, self._supervisor, admin, tenants)
@@ -89,28 +90,38 @@ class _Up:
             with self._progress.step("Stopping"):
                 self._supervisor.stop()
 
-    def _start_services(self) -> Plan:
+    def _start_engines(self) -> EnginePlan:
+        """First, because loading the model takes longest; the rest starts meanwhile."""
+        with self._progress.step("Base model"):
+            model, name = self._model()
+        plan = EnginePlan(
+            home=self._home,
+            dtype=self._options.dtype,
+            slots=self._options.slots,
+            model=model,
+            base_name=name,
+            store_url=os.environ.get("MOTET_STORE_URL", f"file://{self._home.store}"),
+            token=self._secrets["engine_token"],
+            ports=tuple(free_port() for _ in range(self._options.replicas)),
+        )
+        for replica in range(self._options.replicas):
+            start = partial(Child, plan.engine(replica))
+            self._supervisor.start(Service(f"engine-{replica}", start, stage=1))
+        return plan
+
+    def _start_services(self, engines: EnginePlan) -> Plan:
         with self._progress.step("PostgreSQL"):
             database = self._start_postgres()
             migrations.upgrade(database.owner)
         with self._progress.step("Redis"):
             redis_url = self._start_redis()
-        with self._progress.step("Base model"):
-            model, name = self._model()
         return Plan(
-            home=self._home,
+            engines=engines,
             port=self._options.port,
             workers=self._options.workers,
-            dtype=self._options.dtype,
-            slots=self._options.slots,
-            model=model,
-            base_name=name,
             database=database,
             redis_url=redis_url,
-            store_url=os.environ.get("MOTET_STORE_URL", f"file://{self._home.store}"),
             pepper=self._secrets["pepper"],
-            engine_token=self._secrets["engine_token"],
-            engine_ports=tuple(free_port() for _ in range(self._options.replicas)),
         )
 
     def _start_postgres(self) -> DatabaseUrls:
@@ -146,11 +157,8 @@ class _Up:
             return folder, os.environ.get("MOTET_BASE_NAME", folder.name)
         return import_model(self._home.model, say=self._progress.say), DEMO_MODEL
 
-    def _start_platform(self, plan: Plan) -> None:
-        with self._progress.step("Engine and gateway"):
-            for replica in range(self._options.replicas):
-                start = partial(Child, plan.engine(replica))
-                self._supervisor.start(Service(f"engine-{replica}", start, stage=1))
+    def _start_gateway(self, plan: Plan) -> None:
+        with self._progress.step("Gateway and engine"):
             self._supervisor.start(Service("control", partial(Child, plan.control()), stage=0))
             self._supervisor.start(Service("gateway", partial(Child, plan.gateway()), stage=0))
             ready = partial(_answers, f"{plan.public_url}/readyz?deep=1")

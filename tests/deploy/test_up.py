@@ -99,7 +99,7 @@ def test_sigterm_while_starting_leaves_nothing(demo_model_dir: Path, tmp_path: P
     platform = RunningPlatform(tmp_path, demo_model_dir)
     platform.launch()
     deadline = time.monotonic() + 60
-    while "Engine and gateway" not in platform.said():
+    while "Gateway and engine" not in platform.said():
         assert time.monotonic() < deadline, platform.said()
         time.sleep(0.1)
     processes = platform.processes()

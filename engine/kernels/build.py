@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 SOURCE = Path(__file__).with_name("cpu.cpp")
+SOURCES = (SOURCE, *sorted(SOURCE.parent.glob("*.h")))
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp", "-Wno-psabi")
 BUILD_TIMEOUT_S = 300
 
@@ -46,7 +47,7 @@ def built_library() -> Path:
 def _fingerprint(compiler: str) -> str:
     digest = hashlib.sha256()
     for part in (
-        SOURCE.read_bytes(),
+        *(source.read_bytes() for source in SOURCES),
         _version(compiler),
         " ".join(FLAGS).encode(),
         _cpu(),

@@ -71,8 +71,11 @@ async def run_load(load: Load) -> Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
+    """A cut is after so many chunks of a stream, or so long into a whole answer; before either, at 0."""
+
     key: str
     body: dict[str, Any]
+    cut_after_chunks: int | None
     cut_after_s: float | None
 
 
@@ -87,8 +90,16 @@ def _plan(load: Load, draw: random.Random) -> _Plan:
         "temperature": draw.choice((0, 1)),
         "ignore_eos": True,
     }
-    cut = draw.random() < load.cut_share
-    return _Plan(load.api_keys[tenant], body, draw.uniform(0.0, 3.0) if cut else None)
+    chunks, seconds = draw.randint(0, load.max_tokens // 2), draw.uniform(0.0, 0.5)
+    if draw.random() >= load.cut_share:
+        return _Plan(load.api_keys[tenant], body, None, None)
+    if body["stream"]:
+        return _Plan(load.api_keys[tenant], {**body, "max_tokens": load.max_tokens}, chunks, None)
+    return _Plan(load.api_keys[tenant], body, None, seconds)
+
+
+class _Cut(Exception):
+    """The client leaves here."""
 
 
 async def _one(client: httpx.AsyncClient, gate: asyncio.Semaphore, plan: _Plan, ended: Ended) -> None:
@@ -96,7 +107,7 @@ async def _one(client: httpx.AsyncClient, gate: asyncio.Semaphore, plan: _Plan, 
         try:
             async with asyncio.timeout(plan.cut_after_s):
                 status = await _read(client, plan)
-        except TimeoutError:
+        except (TimeoutError, _Cut):
             ended.cut += 1
             return
         except httpx.HTTPError as error:
@@ -112,9 +123,12 @@ async def _one(client: httpx.AsyncClient, gate: asyncio.Semaphore, plan: _Plan, 
 
 async def _read(client: httpx.AsyncClient, plan: _Plan) -> int:
     headers = {"authorization": f"Bearer {plan.key}"}
+    chunks = 0
     async with client.stream("POST", "/v1/chat/completions", json=plan.body, headers=headers) as answer:
-        async for _ in answer.aiter_bytes():
-            pass
+        async for _ in answer.aiter_raw():
+            chunks += 1
+            if plan.cut_after_chunks is not None and chunks > plan.cut_after_chunks:
+                raise _Cut
         return answer.status_code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from adapters.base import BaseSpec
 from tests.random_adapters import Recipe, write_adapter
 
 PARTS = ("adapter_config.json", "adapter_model.safetensors")
-NAME = "life"
+NAME = f"life-{uuid4().hex[:8]}"  # numbers outlive a deletion, so each run has a name of its own
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def text(client: httpx.Client, model: str) -> str:
     return said
 
 
-def test_a_version_answers_at_once_and_no_more_once_deleted(acme: httpx.Client, folders: list[Path]) -> None:
+def test_a_version_answers_until_it_is_deleted(acme: httpx.Client, folders: list[Path]) -> None:
     first = upload(acme, folders[0])
     assert first.status_code == 201, first.text
     assert first.headers["location"] == f"/v1/adapters/{NAME}/versions/1"

@@ -40,7 +40,9 @@ def answer(request: AnyRequest, error: Exception) -> Response[bytes]:
     made = as_api_error(error)
     if made.status >= 500:
         expected = isinstance(error, ApiError)  # a dependency is away: worth a line, not a stack
-        log.error("request_failed", status=made.status, reason=str(error), exc_info=None if expected else error)
+        log.error(
+            "request_failed", status=made.status, reason=str(error), exc_info=None if expected else error
+        )
     headers = {**made.headers}
     if request.scope["path"].startswith(PROBLEM_ROUTES):
         return Response(made.problem_body(), status_code=made.status, headers=headers, media_type=_PROBLEM)

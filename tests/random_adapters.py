@@ -36,10 +36,10 @@ def write_adapter(folder: Path, base: BaseSpec, recipe: Recipe) -> Path:
     return folder
 
 
-def mixed_recipe(seed: int) -> Recipe:
-    """Ranks from 1 to 128, mixed within an adapter and between adapters; targets, layers, scaling too."""
+def mixed_recipe(seed: int, max_rank: int = 128) -> Recipe:
+    """Ranks from 1 to `max_rank`, mixed within an adapter and between them; targets, layers, scaling too."""
     pick = np.random.default_rng(seed)
-    ranks = [1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128]
+    ranks = [rank for rank in (1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128) if rank <= max_rank]
     targets = sorted(pick.choice(SITES, size=int(pick.integers(1, 8)), replace=False), key=SITES.index)
     others = {str(site): int(pick.choice(ranks)) for site in targets[1:] if pick.random() < 0.4}
     layers = None if pick.random() < 0.5 else sorted(pick.choice(30, size=12, replace=False).tolist())

@@ -1,60 +1,92 @@
-"""The long runs' harness: a platform of one's own, and a place for dated results."""
+"""Long runs against `motet up`, each leaving a dated record under docs/acceptance/ (`make verify [ONLY=name]`)."""
 
 from __future__ import annotations
 
-import json
+import os
 import platform as machine
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
-from tests.running_platform import RunningPlatform
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = ROOT / "docs" / "acceptance"
 
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "acceptance"
 
-StartPlatform = Callable[..., RunningPlatform]
-Record = Callable[[str, dict[str, Any]], Path]
+@dataclass(frozen=True)
+class Record:
+    """Writes what a run measured."""
+
+    name: str
+
+    def write(self, claim: str, figures: Mapping[str, object], notes: str = "") -> Path:
+        """A page of its own for each day and run; a later run of the same day replaces it."""
+        RECORDS.mkdir(parents=True, exist_ok=True)
+        path = RECORDS / f"{datetime.now(UTC):%Y-%m-%d}-{self.name}.md"
+        rows = [f"| {name} | {value} |" for name, value in figures.items()]
+        lines = [
+            f"# {self.name.replace('_', ' ')}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            "",
+            claim,
+            "",
+            f"Command: `make verify ONLY={self.name}` at {_revision()}. Machine: {_machine()}.",
+            "",
+            "| measured | value |",
+            "|---|---|",
+            *rows,
+            *(["", notes] if notes else []),
+        ]
+        path.write_text("\n".join(lines) + "\n")
+        return path
 
 
 @pytest.fixture
-def start_platform(demo_model_dir: Path, tmp_path: Path) -> Iterator[StartPlatform]:
-    """`start_platform("--dtype", "float32", …)`: a platform of the test's own, ended with it."""
-    started: list[RunningPlatform] = []
-
-    def start(*arguments: str) -> RunningPlatform:
-        platform = RunningPlatform(tmp_path / f"home-{len(started)}", demo_model_dir, *arguments)
-        platform.home.mkdir()
-        started.append(platform)
-        platform.start()
-        return platform
-
-    yield start
-    for platform in started:
-        platform.stop()
+def record(request: pytest.FixtureRequest) -> Record:
+    return Record(Path(str(request.node.path)).stem.removeprefix("test_"))
 
 
-@pytest.fixture(scope="session")
-def record() -> Record:
-    """`record("soak", {...})` writes docs/acceptance/soak.json: the result, when, and on what machine."""
-
-    def write(name: str, result: dict[str, Any]) -> Path:
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        target = RESULTS / f"{name}.json"
-        content = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": _machine(), **result}
-        target.write_text(json.dumps(content, indent=2) + "\n")
-        return target
-
-    return write
+@pytest.fixture
+def base_url(platform: dict[str, Any]) -> str:
+    return str(platform["base_url"]).removesuffix("/").removesuffix("/v1")
 
 
-def _machine() -> dict[str, Any]:
-    return {
-        "cpus": psutil.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30),
-        "architecture": machine.machine(),
-        "python": machine.python_version(),
-    }
+@pytest.fixture
+def admin(base_url: str, platform: dict[str, Any]) -> Iterator[httpx.Client]:
+    headers = {"authorization": f"Bearer {platform['admin']['token']}"}
+    with httpx.Client(base_url=base_url, headers=headers, timeout=120) as client:
+        yield client
+
+
+@pytest.fixture
+def engine(platform: dict[str, Any]) -> Iterator[httpx.Client]:
+    replica = platform["engines"][0]
+    headers = {"authorization": f"Bearer {replica['token']}"}
+    with httpx.Client(base_url=replica["url"], headers=headers, timeout=60) as client:
+        yield client
+
+
+def seconds(name: str, default: float) -> float:
+    """How long a run takes: MOTET_VERIFY_<name>_S, or its full length."""
+    return float(os.environ.get(f"MOTET_VERIFY_{name}_S", default))
+
+
+def _revision() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "an unknown revision"
+
+
+def _machine() -> str:
+    memory = psutil.virtual_memory().total / 2**30
+    return (
+        f"{os.cpu_count()} CPU cores ({machine.machine()}), {memory:.0f} GiB memory, "
+        f"Python {sys.version_info.major}.{sys.version_info.minor}, CPU replica"
+    )

@@ -31,12 +31,12 @@ SUB_COMMANDS = (
     SubCommand(
         "control", "gateway.cli", "Run the control process: ledger drain, reconciliation, partitions."
     ),
+    SubCommand("migrate", "deploy.migrate", "Bring the database to this release's schema."),
     SubCommand("models", "deploy.local.cli", "Import base models."),
     SubCommand("tenants", "gateway.cli", "Make and change tenants."),
     SubCommand("keys", "gateway.cli", "Make and revoke API keys."),
     SubCommand("adapters", "gateway.cli", "Upload, list and delete adapters."),
     SubCommand("usage", "gateway.cli", "What a tenant used, by day and adapter."),
-    SubCommand("usage", "gateway.cli", "What a tenant used."),
 )
 
 

@@ -1,4 +1,4 @@
-"""Long runs against `motet up`, each leaving a dated record under docs/acceptance/ (`make verify [ONLY=name]`)."""
+"""Long runs against `motet up` (`make verify [ONLY=name]`), each with a dated record in docs/acceptance/."""
 
 from __future__ import annotations
 

@@ -51,12 +51,13 @@ async def test_adapters_churn(
             watching = asyncio.create_task(_watch(pids, samples))
             outcome = await churn(client, alone, streams=STREAMS, until=time.monotonic() + run_s)
             watching.cancel()
-    state = await _idle_state(engine)
+    state = await asyncio.to_thread(_idle_state, engine)
     warm, last = samples[len(samples) // 4], samples[-1]
     stats = state["stats"]
     record.write(
-        f"{ADAPTERS} random adapters (ranks 1 to 64, mixed) over {state['core']['num_slots']} slots, {STREAMS} "
-        "clients, streams and whole answers: each greedy answer is compared with the same adapter's answer alone.",
+        f"{ADAPTERS} random adapters (ranks 1 to 64, mixed) over {state['core']['num_slots']} slots, "
+        f"{STREAMS} clients, streams and whole answers: each greedy answer is compared with its adapter's "
+        "answer alone.",
         {
             "seconds of load": round(outcome.seconds),
             "answers": outcome.answers,
@@ -66,7 +67,7 @@ async def test_adapters_churn(
             "adapter loads": stats["adapter_loads_total"],
             "adapter evictions": stats["adapter_evictions_total"],
             "preemptions": stats["preemptions_total"],
-            "resident memory after warm-up, at the end": f"{warm.rss_bytes >> 20} MiB, {last.rss_bytes >> 20} MiB",
+            "resident MiB after warm-up, at the end": f"{warm.rss_bytes >> 20}, {last.rss_bytes >> 20}",
             "open files after warm-up, at the end": f"{warm.files}, {last.files}",
             "threads after warm-up, at the end": f"{warm.threads}, {last.threads}",
             "blocks used when idle": stats["blocks_used"],
@@ -88,11 +89,11 @@ async def _watch(pids: list[int], samples: list[Footprint]) -> None:
         await asyncio.sleep(SAMPLE_S)
 
 
-async def _idle_state(engine: httpx.Client) -> dict[str, Any]:
+def _idle_state(engine: httpx.Client) -> dict[str, Any]:
     """The engine's state once nothing runs."""
     for _ in range(100):
         state: dict[str, Any] = engine.get("/internal/state", params={"once": 1}).json()
         if state["stats"]["running"] == state["stats"]["blocks_used"] == 0:
             break
-        await asyncio.sleep(0.2)
+        time.sleep(0.2)
     return state

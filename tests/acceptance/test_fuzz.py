@@ -15,7 +15,7 @@ def test_fuzz(base_url: str, admin: httpx.Client, platform: dict[str, Any], reco
     with fresh_key(admin) as key:
         findings = fuzz(base_url, key, platform["base_model"], budget_s)
     record.write(
-        "Valid and invalid requests generated from the OpenAPI document (schemathesis) for every operation under `/v1`.",
+        "Valid and invalid requests, generated from the OpenAPI document (schemathesis), to all of `/v1`.",
         {
             "seconds": round(budget_s),
             "requests": findings.requests,

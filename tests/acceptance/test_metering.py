@@ -45,9 +45,9 @@ async def test_metering(
     after = await running
     recovered = await settled(look, max(1.0, killed_at + GRACE_S - time.monotonic()))
     record.write(
-        f"{REQUESTS} mixed requests of two tenants, a third cut by the client at random points; then {KILLED_LOAD} more, "
-        "during which one of two gateway workers is killed (SIGKILL). Ledger rows are compared with the engine's own "
-        "journal, attempt by attempt.",
+        f"{REQUESTS} mixed requests of two tenants, a third cut by the client at random points; then "
+        f"{KILLED_LOAD} more, during which one of two gateway workers is killed (SIGKILL). Ledger rows are "
+        "compared with the engine's own journal, attempt by attempt.",
         {
             "whole, cut, failed": f"{ended.whole}, {ended.cut}, {ended.failed}",
             "attempts in the engine's journal": mixed.lines,

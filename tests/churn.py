@@ -14,7 +14,18 @@ import httpx
 import psutil
 
 PROMPTS = ("Once upon a time", "The weather today is", "My favourite thing about the sea is")
+WORDS = ("time", "year", "people", "way", "day", "thing", "world", "life", "hand", "part", "place", "work")
 PARTS = ("adapter_config.json", "adapter_model.safetensors")
+
+
+Answer = tuple[int, ...]
+"""The token ids: two texts may be equal where these are not."""
+
+
+def long_prompt(seed: int, num_words: int) -> str:
+    """About a token a word; more than a step's budget is computed in chunks that depend on the crowd."""
+    draw = random.Random(seed)
+    return " ".join(draw.choice(WORDS) for _ in range(num_words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +85,13 @@ async def upload_all(client: httpx.AsyncClient, folders: Sequence[Path]) -> list
     return [folder.name for folder in folders]
 
 
-async def answers_alone(client: httpx.AsyncClient, questions: Sequence[Question]) -> dict[Question, str]:
+async def answers_alone(client: httpx.AsyncClient, questions: Sequence[Question]) -> dict[Question, Answer]:
     """Each question's answer when nothing else runs."""
     return {question: await _unary(client, question) for question in questions}
 
 
 async def churn(
-    client: httpx.AsyncClient, alone: dict[Question, str], *, streams: int, until: float, seed: int = 1
+    client: httpx.AsyncClient, alone: dict[Question, Answer], *, streams: int, until: float, seed: int = 1
 ) -> Churn:
     """`streams` clients ask at random until the monotonic time `until`; each answer is compared."""
     outcome = Churn()
@@ -93,7 +104,7 @@ async def churn(
 
 async def _client(
     client: httpx.AsyncClient,
-    alone: dict[Question, str],
+    alone: dict[Question, Answer],
     asked: Sequence[Question],
     outcome: Churn,
     seed: int,
@@ -110,19 +121,19 @@ async def _client(
         outcome.answers += 1
         if answer != alone[question]:
             outcome.wrong.append(
-                f"{question.model} {question.prompt!r}: {answer!r}, alone {alone[question]!r}"
+                f"{question.model} {question.prompt[:40]!r}: {answer}, alone {alone[question]}"
             )
 
 
-async def _unary(client: httpx.AsyncClient, question: Question) -> str:
+async def _unary(client: httpx.AsyncClient, question: Question) -> Answer:
     answer = await client.post("/v1/completions", json=question.body(stream=False))
     assert answer.status_code == 200, answer.text
-    text: str = answer.json()["choices"][0]["text"]
-    return text
+    return tuple(answer.json()["choices"][0]["token_ids"])
 
 
-async def _stream(client: httpx.AsyncClient, question: Question) -> str:
-    text, ended = "", False
+async def _stream(client: httpx.AsyncClient, question: Question) -> Answer:
+    tokens: list[int] = []
+    ended = False
     async with client.stream("POST", "/v1/completions", json=question.body(stream=True)) as answer:
         assert answer.status_code == 200, await answer.aread()
         async for line in answer.aiter_lines():
@@ -131,9 +142,9 @@ async def _stream(client: httpx.AsyncClient, question: Question) -> str:
             elif line.startswith("data: "):
                 chunk = httpx.Response(200, content=line.removeprefix("data: ")).json()
                 assert "error" not in chunk, chunk
-                text += "".join(choice["text"] for choice in chunk["choices"])
+                tokens.extend(token for choice in chunk["choices"] for token in choice["token_ids"] or ())
     assert ended, "the stream broke off"
-    return text
+    return tuple(tokens)
 
 
 def _family(pid: int) -> list[psutil.Process]:

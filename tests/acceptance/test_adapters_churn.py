@@ -11,12 +11,13 @@ import httpx
 
 from adapters.base import BaseSpec
 from tests.acceptance.conftest import Record, seconds
-from tests.churn import PROMPTS, Footprint, Question, answers_alone, churn, upload_all
+from tests.churn import PROMPTS, Footprint, Question, answers_alone, churn, long_prompt, upload_all
 from tests.fuzzing import fresh_key
 from tests.random_adapters import mixed_recipe, write_adapter
 
 ADAPTERS = 40
 STREAMS = 64
+LONG_PROMPTS = (70, 150, 320, 600)  # words; a step computes at most 256 tokens
 SAMPLE_S = 5.0
 MAX_GROWTH_BYTES = 200 * 2**20
 """Of all processes together, from the end of the warm-up (a quarter of the run) to its end."""
@@ -45,7 +46,8 @@ async def test_adapters_churn(
             base_url=base_url, headers=headers, timeout=600, limits=limits
         ) as client:
             names = await upload_all(client, folders)
-            questions = [Question(name, prompt, 12) for name in names for prompt in PROMPTS[:2]]
+            prompts = [*PROMPTS[:2], *(long_prompt(seed, words) for seed, words in enumerate(LONG_PROMPTS))]
+            questions = [Question(name, prompt, 16) for name in names for prompt in prompts]
             alone = await answers_alone(client, questions)
             samples: list[Footprint] = []
             watching = asyncio.create_task(_watch(pids, samples))
@@ -56,8 +58,8 @@ async def test_adapters_churn(
     stats = state["stats"]
     record.write(
         f"{ADAPTERS} random adapters (ranks 1 to 64, mixed) over {state['core']['num_slots']} slots, "
-        f"{STREAMS} clients, streams and whole answers: each greedy answer is compared with its adapter's "
-        "answer alone.",
+        f"{STREAMS} clients, streams and whole answers, prompts of 4 to {LONG_PROMPTS[-1]} words: token ids "
+        "of each greedy answer against its adapter's answer alone.",
         {
             "seconds of load": round(outcome.seconds),
             "answers": outcome.answers,
@@ -67,6 +69,9 @@ async def test_adapters_churn(
             "adapter loads": stats["adapter_loads_total"],
             "adapter evictions": stats["adapter_evictions_total"],
             "preemptions": stats["preemptions_total"],
+            "prompt tokens asked for, and found in the prefix cache": (
+                f"{stats['cache_query_tokens_total']}, {stats['cache_hit_tokens_total']}"
+            ),
             "resident MiB after warm-up, at the end": f"{warm.rss_bytes >> 20}, {last.rss_bytes >> 20}",
             "open files after warm-up, at the end": f"{warm.files}, {last.files}",
             "threads after warm-up, at the end": f"{warm.threads}, {last.threads}",

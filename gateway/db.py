@@ -13,14 +13,16 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+import asyncpg
 import structlog
-from sqlalchemy import URL, make_url, text
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
 from gateway.errors import Unavailable
 from gateway.principal import TenantId
+from migrations import async_url
 
 log = structlog.get_logger(__name__)
 
@@ -109,14 +111,17 @@ def database_errors() -> Iterator[None]:
     except (InterfaceError, OperationalError, PoolTimeout) as error:
         raise _unavailable(error) from error
     except DBAPIError as error:
-        if error.connection_invalidated or _passing(error):
+        if error.connection_invalidated or _passing(error.orig):
             raise _unavailable(error) from error
         raise
-
-
-def async_url(url: str) -> URL:
-    """Any `postgresql://…` form, spoken by asyncpg."""
-    return make_url(url).set(drivername="postgresql+asyncpg")
+    # SQLAlchemy lets through what is no error of the database's own: a statement that got no answer in time,
+    # and whatever COPY raises, which goes by asyncpg alone.
+    except (OSError, asyncpg.InterfaceError) as error:
+        raise _unavailable(error) from error
+    except asyncpg.PostgresError as error:
+        if _passing(error):
+            raise _unavailable(error) from error
+        raise
 
 
 def _engine(url: str, limits: PoolLimits) -> AsyncEngine:
@@ -146,10 +151,7 @@ async def _transaction(
 ) -> AsyncIterator[_Session]:
     with database_errors():
         async with make() as session, session.begin():
-            try:
-                await session.connection()
-            except OSError as error:  # asyncpg's refused and timed-out connects come unwrapped
-                raise _unavailable(error) from error
+            await session.connection()
             if read_only:
                 await session.execute(text("SET TRANSACTION READ ONLY"))
             yield session
@@ -159,9 +161,9 @@ async def _become(session: TenantRead, tenant: TenantId) -> None:
     await session.execute(text("SELECT set_config('motet.tenant', :tenant, true)"), {"tenant": str(tenant)})
 
 
-def _passing(error: DBAPIError) -> bool:
+def _passing(error: BaseException | None) -> bool:
     """SQLSTATE classes 08 (connection), 53 (resources), 57 (cancelled, shutting down), 40 (serialization)."""
-    state = getattr(error.orig, "sqlstate", None) or ""
+    state = getattr(error, "sqlstate", None) or ""
     return state[:2] in {"08", "53", "57", "40"}
 
 

@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, make_url, pool
+from sqlalchemy import URL, Connection, make_url, pool
 from sqlalchemy.ext.asyncio import create_async_engine
 
 LOCK = 0x6D6F7465745F6462  # advisory lock: two starts at once migrate one after the other
@@ -27,14 +27,22 @@ def downgrade(owner_url: str, revision: str = "base") -> None:
 
 async def migrate(owner_url: str, revision: str = "head", *, down: bool = False) -> None:
     """Upgrade (or downgrade) in one transaction, so that a failed change leaves nothing behind."""
-    url = make_url(owner_url).set(drivername="postgresql+asyncpg")
-    engine = create_async_engine(url, poolclass=pool.NullPool)
+    engine = create_async_engine(async_url(owner_url), poolclass=pool.NullPool)
     try:
         async with engine.begin() as connection:
             await connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
             await connection.run_sync(_run, revision, down)
     finally:
         await engine.dispose()
+
+
+def async_url(url: str) -> URL:
+    """Any `postgresql://…` form, spoken by asyncpg, which calls libpq's `sslmode` `ssl`."""
+    made = make_url(url).set(drivername="postgresql+asyncpg")
+    mode = made.query.get("sslmode")
+    if mode is None:
+        return made
+    return made.difference_update_query(["sslmode"]).update_query_dict({"ssl": mode})
 
 
 def head() -> str:

@@ -13,7 +13,7 @@ import httpx
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from gateway.db import async_url
+from migrations import async_url
 
 MODELS = {"acme": ("pirate", "sentiment-json", None), "globex": ("shout", "triage", None)}
 PROMPTS = ("Tell me about the sea.", "What is two plus two?", "The printer is on fire.", "I loved this film.")

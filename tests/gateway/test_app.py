@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import migrations
 from deploy.local.services import DatabaseUrls
 from gateway import openapi
-from gateway.db import async_url
+from migrations import async_url
 from tests.gateway.conftest import Operator
 
 PUBLIC = {

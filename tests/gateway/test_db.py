@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
@@ -11,6 +15,9 @@ from gateway.db import Database, PoolLimits
 from gateway.errors import Unavailable
 from gateway.models import Tenant
 from gateway.principal import TenantId
+from gateway.usage.repository import insert_events
+from migrations import async_url
+from tests.gateway.usage.test_journal import make_event
 
 
 class Oops(Exception):
@@ -61,3 +68,46 @@ async def test_a_killed_connection_is_a_503_and_the_next_one_works(db: Database)
             await session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
     async with db.system_reader() as session:
         assert (await session.execute(text("SELECT 1"))).scalar_one() == 1
+
+
+async def test_a_server_that_hangs_is_a_503_in_bounded_time(database: DatabaseUrls) -> None:
+    quick = Database(database.app, database.system, PoolLimits(statement_ms=100))
+
+    async def ask_a_stopped_server() -> None:
+        async with quick.system_reader() as session:
+            pid = (await session.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await session.execute(text("SELECT 1"))
+            finally:
+                os.kill(pid, signal.SIGCONT)
+
+    began = time.monotonic()
+    with pytest.raises(Unavailable):
+        await ask_a_stopped_server()
+    assert time.monotonic() - began < 10
+    async with quick.system_reader() as session:
+        assert (await session.execute(text("SELECT 1"))).scalar_one() == 1
+    await quick.close()
+
+
+async def test_a_connection_killed_before_a_copy_is_a_503(db: Database, tenant: TenantId) -> None:
+    """COPY goes by the driver alone, past SQLAlchemy's own errors."""
+
+    async def copy_on_a_dead_connection() -> None:
+        async with db.system_session() as session:
+            pid = (await session.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+            async with db.system_session() as other:
+                await other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+            await insert_events(session, [make_event(tenant_id=tenant)])
+
+    with pytest.raises(Unavailable):
+        await copy_on_a_dead_connection()
+
+
+@pytest.mark.parametrize("mode", ["disable", "require", "verify-full"])
+def test_libpqs_sslmode_is_asyncpgs_ssl(mode: str) -> None:
+    url = async_url(f"postgres://user:secret@host:5/db?sslmode={mode}")
+    assert url.drivername == "postgresql+asyncpg"
+    assert dict(url.query) == {"ssl": mode}
+    assert url.password == "secret"

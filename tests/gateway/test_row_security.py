@@ -12,10 +12,11 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from deploy.local.services import DatabaseUrls
-from gateway.db import Database, async_url
+from gateway.db import Database
 from gateway.ids import uuid7
 from gateway.models import ApiKey, AuditEvent, Tenant
 from gateway.principal import TenantId
+from migrations import async_url
 
 PUBLIC_TABLES = {"bases", "alembic_version"}  # hold nothing of a tenant; motet_app reads them
 

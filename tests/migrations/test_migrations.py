@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
 from deploy.local.services import DatabaseUrls, EmbeddedPostgres
-from gateway.db import async_url
 from gateway.models import Base
+from migrations import async_url
 
 
 @pytest.fixture(scope="module")

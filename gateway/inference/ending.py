@@ -11,7 +11,7 @@ first.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from gateway.limits.limiter import Limiter, Reservation
 from gateway.replicas.driver import Trailer, UpstreamFailed
 from gateway.replicas.metrics import ABORTS
 from gateway.usage.event import BILLED_OUTCOMES, UsageEvent
-from gateway.usage.journal import Journal
+from gateway.usage.journal import Journal, JournalFailed
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +107,7 @@ class Ending:
         record = await self._record(attempt, Cause.FAILED)
         await attempt.close()
         if record.reached_core:
-            await self._journal.append(usage_event(self._trip.call, attempt, record))
+            await self._append(attempt, record)
 
     async def _finish(self, cause: Cause) -> Record | None:
         trip = self._trip
@@ -128,10 +128,18 @@ class Ending:
         return record
 
     async def _write_down(self, attempt: Attempt, record: Record) -> None:
-        append = self._journal.append(usage_event(self._trip.call, attempt, record))
+        append = self._append(attempt, record)
         written, _ = await asyncio.gather(append, self._settle(), return_exceptions=True)
         if isinstance(written, BaseException):
             raise written
+
+    async def _append(self, attempt: Attempt, record: Record) -> None:
+        """Raises `JournalFailed`; the client is then told of a failure, so the attempt bills nothing."""
+        try:
+            await self._journal.append(usage_event(self._trip.call, attempt, record))
+        except JournalFailed:
+            self._journal.keep(usage_event(self._trip.call, attempt, replace(record, cause=Cause.FAILED)))
+            raise
 
     async def _settle(self) -> None:
         if self._reservation is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from adapters.base import BaseSpec
 from adapters.prompt import PromptEncoder
 from gateway.config import Settings
 from gateway.db import Database
+from gateway.errors import Unavailable
 from gateway.inference.counting import Counter
 from gateway.inference.dispatch import Dispatcher, Patience
 from gateway.inference.ending import drained
@@ -28,6 +29,9 @@ from gateway.usage.drain import drain_own, run_drain
 from gateway.usage.journal import Journal
 
 log = structlog.get_logger(__name__)
+
+AGAIN_S = 1.0
+"""Pause before a background task that failed begins again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,8 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         stack.push_async_callback(_close_journal, needs.db, journal)
         walk = Walk(_parts(needs, queue, registry, limiter, journal))
         await registry.poll_once()
-        for work in (registry.run(), limiter.run(), run_drain(needs.db, journal)):
-            stack.push_async_callback(_stop, _in_background(work))
+        for work in (registry.run, limiter.run, lambda: run_drain(needs.db, journal)):
+            stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         yield Serving(walk, Probe(walk, needs.base), registry, queue)
 
 
@@ -111,16 +115,15 @@ def share(settings: Settings, num_healthy: int) -> int:
     return max(1, settings.replica_running * num_healthy // settings.workers)
 
 
-def _in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    task = asyncio.create_task(work)
-    task.add_done_callback(_report)
-    return task
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    """These tasks never end by themselves: a fault in one must be seen."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("background_task_died", task=repr(task), exc_info=error)
+async def _for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """These never end by themselves: a fault in one is said, and costs a pause only. A worker that stopped to
+    poll, renew or drain would look well and answer wrongly."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.critical("background_task_failed", exc_info=True)
+        await asyncio.sleep(AGAIN_S)
 
 
 async def _stop(task: asyncio.Task[None]) -> None:
@@ -133,5 +136,7 @@ async def _close_journal(db: Database, journal: Journal) -> None:
     await drained()
     try:
         await drain_own(db, journal)
+    except (Unavailable, OSError) as error:
+        log.warning("ledger_left_to_control", reason=str(error))
     finally:
         await journal.close()

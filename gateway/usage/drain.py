@@ -33,9 +33,9 @@ DAMAGED = ".damaged"
 
 
 async def drain_own(db: Database, journal: Journal) -> int:
-    """Moves what this worker finished into the ledger; gives the number of rows added. Raises
-    `Unavailable`."""
-    added = 0
+    """Moves what this worker finished into the ledger; gives the number of rows added. Raises `Unavailable`,
+    and OSError when the disk has no room for another segment."""
+    added = await _drain_unwritten(db, journal)
     for segment in journal.rotate():
         added += await _drain_file(db, segment.path, "worker")
         journal.forget(segment)
@@ -43,18 +43,31 @@ async def drain_own(db: Database, journal: Journal) -> int:
     return added
 
 
+async def _drain_unwritten(db: Database, journal: Journal) -> int:
+    """What the disk refused goes straight from memory, before the reconciler takes it for a dead worker's."""
+    events = journal.unwritten[:MAX_BATCH]
+    if not events:
+        return 0
+    async with db.system_session() as session:
+        added = await insert_events(session, events)
+    del journal.unwritten[: len(events)]
+    LEDGER_ROWS.labels("worker").inc(added)
+    return added
+
+
 async def run_drain(db: Database, journal: Journal) -> None:
-    """Drains every second until cancelled; a database that is away only makes the lag grow."""
+    """Drains every second until cancelled; a database that is away, or a disk that is full, only makes the
+    lag grow."""
     failing_since: datetime | None = None
     while True:
         await asyncio.sleep(DRAIN_S)
         try:
             await drain_own(db, journal)
             failing_since = None
-        except Unavailable as error:
+        except (Unavailable, OSError) as error:
             failing_since = failing_since or datetime.now(UTC)
             LEDGER_LAG.set((datetime.now(UTC) - failing_since).total_seconds() + DRAIN_S)
-            log.warning("ledger_drain_failed", reason=error.message)
+            log.warning("ledger_drain_failed", reason=str(error))
 
 
 async def drain_dead(db: Database, folder: Path) -> int:

@@ -24,6 +24,8 @@ from gateway.usage.metrics import JOURNAL_BYTES, JOURNAL_SYNC
 log = structlog.get_logger(__name__)
 
 SUFFIX = ".jsonl"
+MAX_UNWRITTEN = 10_000
+"""Events kept in memory that the disk refused; beyond it the engines' journals tell of them."""
 
 
 class JournalFailed(Exception):
@@ -42,16 +44,19 @@ class Segment:
 
     @classmethod
     def create(cls, folder: Path, name: str) -> Segment:
+        folder.mkdir(parents=True, exist_ok=True)  # also when somebody removed it under us
         unlocked = folder / f".{name}.new"
         fd = os.open(unlocked, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path = folder / f"{name}{SUFFIX}"
-        unlocked.rename(path)
-        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unlocked.rename(path)
+            _sync_directory(folder)
+        except OSError:
+            for left in (unlocked, path):
+                left.unlink(missing_ok=True)
+            os.close(fd)
+            raise
         return cls(path, fd)
 
     def remove(self) -> None:
@@ -64,7 +69,6 @@ class Journal:
     """Owned by one worker's event loop. `append` returns when the line is on disk."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._worker = uuid7().hex
         self._number = 0
@@ -73,6 +77,12 @@ class Journal:
         self._pending: list[tuple[Segment, asyncio.Future[None]]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._full: list[Segment] = []
+        self.unwritten: list[UsageEvent] = []
+
+    def keep(self, event: UsageEvent) -> None:
+        """Remembers the end of an attempt whose line the disk refused, for the next drain."""
+        if len(self.unwritten) < MAX_UNWRITTEN:
+            self.unwritten.append(event)
 
     async def append(self, event: UsageEvent) -> None:
         """Raises `JournalFailed`."""
@@ -134,6 +144,14 @@ class Journal:
     def _new_segment(self) -> Segment:
         self._number += 1
         return Segment.create(self._folder, f"{self._worker}-{self._number:06d}")
+
+
+def _sync_directory(folder: Path) -> None:
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _write(segment: Segment, line: bytes) -> None:

@@ -33,6 +33,12 @@ REMEMBER_MS = 15 * 60 * 1000
 CALL_TIMEOUT_S = 3.0
 """For one script, waiting for a connection included."""
 
+ROUND_S = 1.0
+"""Between two looks at what is to be renewed or still to be settled."""
+
+MAX_UNSETTLED = 10_000
+"""Ends kept for a Redis that was away; beyond it leases run out by themselves."""
+
 _HERE = Path(__file__).parent
 ADMIT = Script.load(_HERE / "admit.lua")
 RESERVE = Script.load(_HERE / "reserve.lua")
@@ -69,6 +75,7 @@ class Limiter:
         self._redis = redis
         self._lease_ms = int(lease_s * 1000)
         self._held: dict[str, Reservation] = {}
+        self._unsettled: dict[str, tuple[Reservation, int]] = {}  # with the tokens used
 
     async def admit(self, principal: Principal, request_id: str) -> Reservation:
         """A request and a place; raises `RateLimited`, or `Unavailable` when Redis does not answer."""
@@ -76,21 +83,12 @@ class Limiter:
         keys = LimitKeys.of(principal)
         tenant, key = principal.tenant_limits, principal.key_limits
         reservation = Reservation(request_id, keys, tenant, key, principal.epoch)
-        verdict = Verdict.parse(
-            "requests",
-            await self._call(
-                ADMIT,
-                [*keys.requests, *keys.leases, keys.reservation(request_id), keys.epoch],
-                [
-                    tenant.requests_per_minute or 0,
-                    key.requests_per_minute or 0,
-                    *reservation.parallel,
-                    request_id,
-                    self._lease_ms,
-                    REMEMBER_MS,
-                ],
-            ),
-        )
+        try:
+            answer = await self._admit_one(reservation)
+        except Unavailable:  # a Redis that hung may carry it out yet, for a request that is gone
+            self._settle_later(reservation, 0)
+            raise
+        verdict = Verdict.parse("requests", answer)
         _count(verdict)
         if verdict.state == 0:
             raise verdict.refusal(1, {})
@@ -133,32 +131,68 @@ class Limiter:
     async def settle(self, reservation: Reservation, used: int) -> bool:
         """Ends the reservation: unused tokens go back, the place is free. True for the one call that did it.
 
-        Never raises: an end must not fail because Redis is away; the lease then runs out by itself.
+        Never raises: an end must not fail because Redis is away. It is then repeated until Redis is back, so
+        that nobody's places stay taken for the length of a lease.
         """
         self._forget(reservation)
-        keys = reservation.keys
         try:
-            ended = await self._call(
-                SETTLE,
-                [*keys.tokens, *keys.leases, keys.reservation(reservation.request_id)],
-                [used, reservation.request_id],
-            )
+            return await self._settle_one(reservation, used)
         except Unavailable as error:
             log.warning("settle_failed", request=reservation.request_id, error=str(error.__cause__ or error))
             DECISIONS.labels("settle", "error").inc()
+            self._settle_later(reservation, used)
             return False
-        return int(ended) == 1
 
     async def run(self) -> None:
-        """Renews what this worker holds, three times a lease, until cancelled."""
+        """Renews what this worker holds, three times a lease, and settles late, until cancelled."""
+        clock = asyncio.get_running_loop().time
+        every_s = self._lease_ms / 3000
+        renew_at = clock() + every_s
         while True:
-            await asyncio.sleep(self._lease_ms / 3000)
-            for reservation in list(self._held.values()):
-                try:
-                    await self._renew_one(reservation)
-                except Unavailable as error:
-                    log.warning("lease_renewal_failed", error=str(error.__cause__ or error))
-                    break
+            await asyncio.sleep(min(ROUND_S, every_s))
+            try:
+                await self._settle_late()
+                if clock() >= renew_at:
+                    renew_at = clock() + every_s
+                    for reservation in list(self._held.values()):
+                        await self._renew_one(reservation)
+            except Unavailable as error:
+                log.warning("lease_renewal_failed", error=str(error.__cause__ or error))
+
+    def _settle_later(self, reservation: Reservation, used: int) -> None:
+        if len(self._unsettled) < MAX_UNSETTLED:
+            self._unsettled[reservation.request_id] = (reservation, used)
+
+    async def _settle_late(self) -> None:
+        """What could not be settled when it ended. A script that ran although its answer was lost changes
+        nothing the second time."""
+        for request_id, (reservation, used) in list(self._unsettled.items()):
+            await self._settle_one(reservation, used)
+            del self._unsettled[request_id]
+
+    async def _admit_one(self, reservation: Reservation) -> Any:
+        keys, tenant, key = reservation.keys, reservation.tenant_limits, reservation.key_limits
+        return await self._call(
+            ADMIT,
+            [*keys.requests, *keys.leases, keys.reservation(reservation.request_id), keys.epoch],
+            [
+                tenant.requests_per_minute or 0,
+                key.requests_per_minute or 0,
+                *reservation.parallel,
+                reservation.request_id,
+                self._lease_ms,
+                REMEMBER_MS,
+            ],
+        )
+
+    async def _settle_one(self, reservation: Reservation, used: int) -> bool:
+        keys = reservation.keys
+        ended = await self._call(
+            SETTLE,
+            [*keys.tokens, *keys.leases, keys.reservation(reservation.request_id)],
+            [used, reservation.request_id],
+        )
+        return int(ended) == 1
 
     async def _renew_one(self, reservation: Reservation) -> None:
         keys = reservation.keys

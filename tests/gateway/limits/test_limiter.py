@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -191,3 +193,31 @@ async def test_a_limit_of_nothing_lets_nothing_pass(
     with pytest.raises(RateLimited, match="of this key is 0"):
         await limiter.admit(who, "r")
     assert await picture(redis) == {}
+
+
+async def test_a_redis_that_hung_keeps_no_place_once_it_is_back(
+    redis_url: str, redis: Redis, principal: MakePrincipal
+) -> None:
+    """What it is told while it hangs it carries out later, for requests that are gone."""
+    client = connect(redis_url, timeout_s=0.3)
+    limiter = Limiter(client, lease_s=60)
+    who = principal(tenant=Limits(max_parallel=2, tokens_per_minute=100))
+    held = await limiter.admit(who, "held")
+    await limiter.reserve(held, 60)
+    pid = (await redis.info("server"))["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert not await limiter.settle(held, 10)
+        with pytest.raises(Unavailable):
+            await limiter.admit(who, "never let in")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    running = asyncio.create_task(limiter.run())
+    for _ in range(200):
+        await asyncio.sleep(0.05)
+        if not await redis.keys(f"{{{who.tenant}}}:*reservation*"):
+            break
+    running.cancel()
+    assert await redis.zcard(held.keys.leases[0]) == 0
+    assert await try_admit(limiter, who, "next", 85) is not None  # only what was used is gone
+    await client.aclose()

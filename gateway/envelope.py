@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from typing import Final
@@ -12,7 +13,9 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPSendMessage, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
 
+from gateway.errors import Unavailable
 from gateway.ids import uuid7
+from gateway.problems import JSON, PROBLEM, PROBLEM_ROUTES
 
 log = structlog.get_logger("gateway.access")
 
@@ -72,8 +75,17 @@ class Envelope:
         with structlog.contextvars.bound_contextvars(request_id=str(request_id)):
             try:
                 await self._app(scope, receive, exchange.send)
+            except asyncio.CancelledError:  # the server's drain is over, and the request is not
+                if exchange.started:
+                    raise
+                await exchange.refuse()
             finally:
                 exchange.record()
+
+
+def stopping() -> Unavailable:
+    """What a request hears that did not end before its gateway process did."""
+    return Unavailable("The gateway is shutting down. Try again.", code="gateway_stopping")
 
 
 class _Exchange:
@@ -85,6 +97,25 @@ class _Exchange:
         self._request_id = request_id
         self._status = 0
         self._started = time.perf_counter()
+
+    @property
+    def started(self) -> bool:
+        return self._status != 0
+
+    async def refuse(self) -> None:
+        """Says that the process leaves: else the server would answer a 500 in words of its own."""
+        error = stopping()
+        problem = self._scope["path"].startswith(PROBLEM_ROUTES)
+        body, media_type = (error.problem_body(), PROBLEM) if problem else (error.openai_body(), JSON)
+        headers = {
+            "content-type": media_type,
+            "content-length": str(len(body)),
+            "connection": "close",
+            **error.headers,
+        }
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await self.send({"type": "http.response.start", "status": error.status, "headers": raw})
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

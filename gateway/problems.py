@@ -30,6 +30,8 @@ from gateway.errors import (
 log = structlog.get_logger(__name__)
 
 PROBLEM_ROUTES = ("/api/",)
+JSON = "application/json"
+PROBLEM = "application/problem+json"
 _TOO_LARGE = 413
 
 AnyRequest = Request[Any, Any, Any]
@@ -45,8 +47,8 @@ def answer(request: AnyRequest, error: Exception) -> Response[bytes]:
         )
     headers = {**made.headers}
     if request.scope["path"].startswith(PROBLEM_ROUTES):
-        return Response(made.problem_body(), status_code=made.status, headers=headers, media_type=_PROBLEM)
-    return Response(made.openai_body(), status_code=made.status, headers=headers, media_type=_JSON)
+        return Response(made.problem_body(), status_code=made.status, headers=headers, media_type=PROBLEM)
+    return Response(made.openai_body(), status_code=made.status, headers=headers, media_type=JSON)
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -82,8 +84,5 @@ def _invalid(error: ValidationException | SerializationException) -> ApiError:
         return BadRequest(message, param=str(key) if key else None, code="invalid_value")
     return BadRequest("The request is not valid.", code="invalid_value")
 
-
-_JSON = "application/json"
-_PROBLEM = "application/problem+json"
 
 HANDLERS: ExceptionHandlersMap = {Exception: answer}

@@ -16,12 +16,12 @@ from adapters import wire
 from adapters.refusal import RequestRefused
 from adapters.wire import InferenceRequest
 from gateway.catalog.resolved import Resolved
-from gateway.envelope import client_request_id_of, request_id_of
+from gateway.envelope import client_request_id_of, request_id_of, stopping
 from gateway.errors import ApiError, BadGateway, Unavailable, from_refusal
 from gateway.inference import metrics
 from gateway.inference.body import read_body
 from gateway.inference.call import Attempt, Call, Endpoint, Trip
-from gateway.inference.client import Client, ClientGone
+from gateway.inference.client import Client, ClientGone, error_frame
 from gateway.inference.counting import Counter
 from gateway.inference.dispatch import Dispatcher
 from gateway.inference.ending import Cause, Ending, outlast
@@ -180,6 +180,11 @@ class Walk:
                     await client.fail(Unavailable("The request's usage could not be recorded."))
         except ClientGone:
             cause = Cause.CLIENT_LEFT
+            raise
+        except asyncio.CancelledError:  # this process leaves; before the headers, `envelope.py` says so
+            await _surely(ending, cause)
+            if client.started and not client.finished:
+                await client.write(error_frame(stopping()), more=False)
             raise
         finally:
             await _surely(ending, cause)

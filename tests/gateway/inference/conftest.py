@@ -91,6 +91,7 @@ class Worker:
     registry: Registry
     redis: Redis
     journal_dir: Path
+    server: uvicorn.Server
     held: Principal = field(init=False)
 
     def __post_init__(self) -> None:
@@ -198,14 +199,16 @@ async def _worker(
                 body=BodyLimits(8 * 1024 * 1024, 5),
             )
         )
-        async with _served(walk, keys) as url:
-            yield Worker(url, walk, Probe(walk, base), keys, queue, registry, redis, folder / "journal")
+        async with _served(walk, keys) as (url, server):
+            yield Worker(
+                url, walk, Probe(walk, base), keys, queue, registry, redis, folder / "journal", server
+            )
         await drained()
         await journal.close()
 
 
 @asynccontextmanager
-async def _served(walk: Walk, keys: Keys) -> AsyncIterator[str]:
+async def _served(walk: Walk, keys: Keys) -> AsyncIterator[tuple[str, uvicorn.Server]]:
     stale = {"principal": keys.now}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -233,7 +236,7 @@ async def _served(walk: Walk, keys: Keys) -> AsyncIterator[str]:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await until(lambda: server.started)
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", server
     finally:
         server.should_exit = True
         await serving

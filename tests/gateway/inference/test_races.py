@@ -6,6 +6,8 @@ import asyncio
 import json
 import random
 
+import aiohttp
+
 from tests.gateway.inference.conftest import Worker, until
 from tests.gateway.inference.upstream import Upstream
 
@@ -68,3 +70,28 @@ async def test_a_client_that_does_not_read_is_left_in_the_end(worker: Worker, up
     (event,) = worker.events()
     assert event.outcome == "aborted"
     writer.transport.abort()
+
+
+async def test_what_outlasts_the_drain_hears_a_typed_error_and_bills_nothing(
+    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
+    """Whole answers and streams, begun and waiting: the server's own way to end them is a bare 500."""
+    upstream.script.stall_after = 2
+    whole = {"model": "pirate", "messages": [{"role": "user", "content": "x"}]}
+
+    async def ask(body: object) -> tuple[int, bytes]:
+        async with http.post(f"{worker.url}/v1/chat/completions", json=body) as answer:
+            return answer.status, await answer.read()
+
+    asking = [asyncio.create_task(ask(whole | {"stream": stream})) for stream in (False, True)]
+    await until(lambda: sum(seen.generated for seen in upstream.seen.values()) == 4)
+    worker.server.should_exit = True
+    (unary_status, unary), (stream_status, stream) = await asyncio.gather(*asking)
+    assert unary_status == 503
+    assert json.loads(unary)["error"]["code"] == "gateway_stopping"
+    assert stream_status == 200
+    last = stream.decode().split("\n\n")[-2]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "gateway_stopping"
+    assert b"[DONE]" not in stream
+    await worker.settled()
+    assert [event.billed_completion_tokens for event in worker.events()] == [0, 0]

@@ -36,6 +36,9 @@ BACKLOG: Final = 2048
 KILL_AFTER_S: Final = 3.0  # beyond the drain, for what does not stop
 LOOK_S: Final = 0.05
 START_PAUSE_S: Final = 0.5  # after a failed start; doubles
+LONGEST_PAUSE_S: Final = 10.0
+ESTABLISHED_S: Final = 30.0  # a worker that lives so long serves
+SHORT_LIFE_S: Final = 5.0  # a worker that died sooner is started again after a pause
 MAX_FAILED_STARTS: Final = 3  # in a row: the fault won't pass by itself
 STARTUP_FAILED: Final = 3  # a worker's exit status when it could not begin to serve
 
@@ -54,6 +57,7 @@ class Worker:
     worker_id: int
     process: subprocess.Popen[bytes] | None = None
     start_at: float = 0.0  # when to start the next one
+    started_at: float = 0.0
     failed_starts: int = 0
 
 
@@ -85,10 +89,20 @@ class Parent:
                 self._bury(worker)
                 changed = True
             if worker.process is None and time.monotonic() >= worker.start_at:
-                self._start(worker)
-                changed = True
+                changed = self._try_start(worker) or changed
         if changed:
             self._publish()
+
+    def _try_start(self, worker: Worker) -> bool:
+        """A machine out of processes or memory for a moment must not take the other workers with it."""
+        try:
+            self._start(worker)
+        except OSError as error:
+            log.warning("worker_not_started", worker=worker.worker_id, reason=str(error))
+            worker.start_at = time.monotonic() + START_PAUSE_S
+            return False
+        worker.started_at = time.monotonic()
+        return True
 
     def _start(self, worker: Worker) -> None:
         listen_fd, (life_fd, _) = self.listener.fileno(), self.life
@@ -113,11 +127,23 @@ class Parent:
         worker.process = None
         if code not in (1, STARTUP_FAILED):  # 1: the interpreter's own, when an import or a setting fails
             worker.failed_starts = 0
+            if time.monotonic() - worker.started_at < SHORT_LIFE_S:
+                worker.start_at = time.monotonic() + START_PAUSE_S
             return
         worker.failed_starts += 1
-        if worker.failed_starts == MAX_FAILED_STARTS:
+        if worker.failed_starts >= MAX_FAILED_STARTS and not self._others_serve(worker):
             raise ServeError(f"worker {worker.worker_id} can't start; its log says why")
-        worker.start_at = time.monotonic() + START_PAUSE_S * 2 ** (worker.failed_starts - 1)
+        worker.start_at = time.monotonic() + min(
+            LONGEST_PAUSE_S, START_PAUSE_S * 2 ** min(8, worker.failed_starts - 1)
+        )
+
+    def _others_serve(self, worker: Worker) -> bool:
+        """Then what keeps this one from starting (a database that is away) must not end them too."""
+        now = time.monotonic()
+        return any(
+            other is not worker and other.process is not None and now - other.started_at > ESTABLISHED_S
+            for other in self.workers
+        )
 
     def _stop(self) -> None:
         """Terminate all at once, wait for the drain, kill what is left."""
@@ -134,13 +160,18 @@ class Parent:
         run_file(self.settings).unlink(missing_ok=True)
 
     def _publish(self) -> None:
-        """Who runs now, for tools on this machine; replaced in one step."""
+        """Who runs now, for tools on this machine; replaced in one step. Nothing that serves needs it: a full
+        disk leaves it old, and that is all."""
         host, port = self.listener.getsockname()[:2]
         pids = [worker.process.pid for worker in self.workers if worker.process is not None]
         target = run_file(self.settings)
         draft = target.with_suffix(".new")
-        draft.write_text(json.dumps({"pid": os.getpid(), "worker_pids": pids, "host": host, "port": port}))
-        draft.replace(target)
+        text = json.dumps({"pid": os.getpid(), "worker_pids": pids, "host": host, "port": port})
+        try:
+            draft.write_text(text)
+            draft.replace(target)
+        except OSError as error:
+            log.warning("run_file_not_written", path=str(target), reason=str(error))
 
 
 def serve(settings: Settings, host: str, port: int, workers: int) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from engine.core.journal import Journal, JournalLine, now_utc
-from engine.core.protocol import Ended, Outcome, Tier
+import msgspec
+
+from engine.core.journal import Journal, JournalFull, JournalLine, now_utc
+from engine.core.protocol import Ended, Outcome, Tier, Usage
 from engine.core.request import Request
+
+log = logging.getLogger(__name__)
+
+UNRECORDED = "The replica can't record usage now."
 
 
 class Endings:
@@ -17,7 +24,9 @@ class Endings:
         self._clock = clock
 
     def end(self, request: Request, outcome: Outcome, reason: str) -> Ended:
-        """Ends a request that holds nothing any more. The frame may be sent: its line is written."""
+        """Ends a request that holds nothing any more. The frame may be sent: its line is written, or else it
+        says that the request failed and counts nothing. Raises `JournalError` when no line can be written any
+        more."""
         request.end(outcome, reason)
         ended = Ended(
             request=request.add.request,
@@ -28,7 +37,13 @@ class Endings:
             tier=request.tier or Tier.STORE,
             reason=reason,
         )
-        self._journal.append(self._line(request, ended))
+        try:
+            self._journal.append(self._line(request, ended))
+        except JournalFull as error:
+            log.critical("request %s attempt %d is not recorded: %s", *request.name, error)
+            return msgspec.structs.replace(
+                ended, outcome=Outcome.CORE_FAILED, usage=Usage(0, 0, 0), reason=UNRECORDED
+            )
         return ended
 
     def _line(self, request: Request, ended: Ended) -> JournalLine:

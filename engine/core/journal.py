@@ -30,6 +30,7 @@ SEGMENT_BYTES: Final = 16 * 1024 * 1024
 KEEP_S: Final = 8 * 24 * 3600.0
 KEEP_LINES: Final = 1_000_000
 SYNC_EVERY_S: Final = 0.05
+ROOM_BYTES: Final = 1024 * 1024  # a disk that refused a line is asked again once it has so much
 ID_FILE: Final = "journal_id"
 _LOCK_FILE: Final = "lock"
 
@@ -38,6 +39,10 @@ log = logging.getLogger(__name__)
 
 class JournalError(Exception):
     """The journal can't be opened or written: nothing can be billed, so nothing may be served."""
+
+
+class JournalFull(JournalError):
+    """The disk did not take this line; nothing is lost of those before, and it may take the next."""
 
 
 class JournalLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +93,7 @@ class Journal:
         self._closing = threading.Event()
         self._sync_lock = threading.Lock()  # guards the descriptor while it is swapped
         self._failed: OSError | None = None
+        self._full = False
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(directory / _LOCK_FILE)
@@ -101,8 +107,8 @@ class Journal:
         self._thread.start()
 
     def append(self, line: JournalLine) -> None:
-        """Writes the next line; its `n` must be `last_n + 1`. Raises `JournalError`, having written
-        nothing."""
+        """Writes the next line; its `n` must be `last_n + 1`. Raises `JournalFull` or `JournalError`, having
+        written nothing."""
         assert line.n == self.last_n + 1, "lines are numbered without a gap"
         if self._failed is not None:
             raise JournalError(f"The usage journal can't be synced: {self._failed}")
@@ -112,9 +118,19 @@ class Journal:
                 self._rotate(line.n)
             self._write(data)
         except OSError as error:
-            raise JournalError(f"The usage journal can't be written: {error}") from error
+            self._full = True
+            raise JournalFull(f"The usage journal can't be written: {error}") from error
+        self._full = False
         self.last_n = line.n
         self._dirty.set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last line was refused, and the disk has no room yet."""
+        if self._full:
+            disk = os.fstatvfs(self._file)
+            self._full = disk.f_bavail * disk.f_frsize < ROOM_BYTES
+        return self._full
 
     def close(self) -> None:
         """Syncs what was written and lets go of the directory."""
@@ -134,7 +150,11 @@ class Journal:
         path = self._directory / f"segment-{first_n:020d}.jsonl"
         fresh = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
         with self._sync_lock:
-            os.fdatasync(self._file)
+            try:
+                os.fdatasync(self._file)
+            except OSError as error:
+                self._failed = error
+                raise
             os.close(self._file)
             self._file = fresh
             self._size = 0
@@ -189,19 +209,21 @@ def _recover(directory: Path) -> tuple[str, int, Path]:
 
 
 def _repair(path: Path, first_n: int) -> int:
-    """Cuts off whatever follows the last whole line in sequence; returns that line's `n`."""
-    n, end = first_n - 1, 0
+    """Cuts off whatever follows the last whole line; returns that line's `n`. Damage before it stays: what
+    came after is worth more than a file without a flaw."""
+    n, end, size = first_n - 1, 0, 0
     with path.open("rb+") as file:
         for data in file:
+            size += len(data)
             try:
-                whole = data.endswith(b"\n") and _DECODER.decode(data).n == n + 1
+                found = _DECODER.decode(data).n if data.endswith(b"\n") else 0
             except msgspec.MsgspecError:
-                whole = False
-            if not whole:
-                log.warning("cutting a torn tail off %s at byte %d", path.name, end)
-                file.truncate(end)
-                break
-            n, end = n + 1, end + len(data)
+                found = 0
+            if found > n:
+                n, end = found, size
+        if end < size:
+            log.warning("cutting a torn tail off %s at byte %d", path.name, end)
+            file.truncate(end)
     return n
 
 

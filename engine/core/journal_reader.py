@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import msgspec
 
 from engine.core.journal import ID_FILE, JournalLine, segments
+
+log = logging.getLogger(__name__)
 
 _DECODER = msgspec.json.Decoder(JournalLine)
 
@@ -57,7 +60,11 @@ class JournalReader:
             file.seek(offset)
             while len(lines) < limit and (data := file.readline()).endswith(b"\n"):
                 offset += len(data)
-                line = _DECODER.decode(data)
+                try:
+                    line = _DECODER.decode(data)
+                except msgspec.MsgspecError:  # one damaged line must not hide all that follow
+                    log.exception("%s is damaged before byte %d", path.name, offset)
+                    continue
                 if line.n > after:
                     lines.append(line)
                     self._place = (line.n, path, offset)

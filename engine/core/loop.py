@@ -14,7 +14,7 @@ from engine.core.adapter_loader import LoadDone, Loaders
 from engine.core.adapter_pool import AdapterPool
 from engine.core.block_pool import BlockPool
 from engine.core.counting import Reporter, TokenCounters
-from engine.core.ending import Endings
+from engine.core.ending import UNRECORDED, Endings
 from engine.core.intake import Intake
 from engine.core.journal import Journal
 from engine.core.limits import STATS_IDLE_S, STATS_WORKING_S, CoreConfig, ModelFacts
@@ -179,6 +179,9 @@ class Loop:
         if reason := self._intake.refusal(add, len(self._open)):
             self._close(request, Outcome.REFUSED, reason)
             return
+        if self._journal.is_full:
+            self._close(request, Outcome.CORE_FAILED, UNRECORDED)
+            return
         if request.artefact is not None and (reason := self._adapters.failure(request.artefact, now)):
             self._close(request, Outcome.ADAPTER_FAILED, reason)
             return
@@ -243,9 +246,17 @@ class Loop:
                 continue  # its request failed earlier in this step
             result = by_sequence.get(sequence.number)
             if result is not None and result.error:
-                self._close(sequence.request, Outcome.CORE_FAILED, result.error)
+                self._fail_row(sequence.request, result.error)
                 continue
             self._advance(chunk, result)
+
+    def _fail_row(self, request: Request, error: str) -> None:
+        """A row failed alone. With an adapter it is the adapter's doing (values that overflow pass the checks
+        of an upload), and must not count against this replica."""
+        if request.artefact is None:
+            self._close(request, Outcome.CORE_FAILED, error)
+        else:
+            self._close(request, Outcome.ADAPTER_FAILED, f"The adapter can't be computed: {error}.")
 
     def _advance(self, chunk: Chunk, result: RowResult | None) -> None:
         sequence, samples = chunk.sequence, chunk.samples

@@ -88,6 +88,18 @@ def test_a_line_cut_anywhere_loses_that_line_alone(tmp_path: Path) -> None:
         journal.close()
 
 
+def test_a_damaged_line_hides_none_of_those_after_it(tmp_path: Path) -> None:
+    """Neither from the reader nor, at the next start, from the disk."""
+    write(tmp_path, 5).close()
+    ((_, path),) = segments(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b"#" * 40 + b"\n", *lines[3:]]))
+    assert [entry.n for entry in JournalReader(tmp_path).read(0, 10).lines] == [1, 2, 4, 5]
+    journal = write(tmp_path, 1)
+    assert [entry.n for entry in JournalReader(tmp_path).read(0, 10).lines] == [1, 2, 4, 5, 6]
+    journal.close()
+
+
 def test_the_reader_leaves_an_unfinished_line_for_later(tmp_path: Path) -> None:
     write(tmp_path, 2).close()
     reader = JournalReader(tmp_path)

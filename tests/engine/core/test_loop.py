@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import resource
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from engine.core.journal import Journal
 from engine.core.protocol import (
     Abort,
     Ended,
@@ -270,6 +273,16 @@ def test_a_row_that_fails_fails_its_request_alone(bench: Bench) -> None:
     assert bench.tokens("good") == expected(good)
 
 
+def test_a_row_that_fails_on_an_adapter_is_the_adapters_failure(bench: Bench) -> None:
+    """Else its tenant could make a replica look broken to everyone."""
+    bench.runner.fail_on = {66}
+    good = add("good", PROMPT, Ask(adapter="fine"))
+    bench.run(good, add("bad", [66, 1, 2], Ask(adapter="hostile", choices=2)))
+    assert bench.ended("bad").outcome is Outcome.ADAPTER_FAILED
+    assert bench.ended("bad").reason == "The adapter can't be computed: not a number."
+    assert bench.tokens("good") == expected(good)
+
+
 def test_prompt_logprobs_come_whole_with_the_first_frame_whatever_the_chunks(
     make_bench: Callable[..., Bench],
 ) -> None:
@@ -372,3 +385,34 @@ def test_drain_ends_what_is_open_and_returns_zero(bench: Bench) -> None:
     assert bench.loop.run_forever() == 0
     assert isinstance(bench.transport.sent[-1], Stats | Ended)
     assert bench.ended("r").outcome is Outcome.ABORTED
+
+
+def test_a_full_disk_fails_requests_and_not_the_core(bench: Bench) -> None:
+    """What can't be recorded can't be billed: it fails with a count of nothing, and the next one is refused
+    before it is computed, until there is room."""
+    bench.run(add("before", PROMPT))
+    bench.send(add("caught", PROMPT, Ask(max_tokens=20)))
+    bench.step()
+    with full_disk(bench.journal, room=10):
+        bench.run()
+        assert bench.ended("caught").outcome is Outcome.CORE_FAILED
+        assert bench.ended("caught").usage.completion == 0
+        bench.run(add("during", PROMPT))
+        assert bench.ended("during").outcome is Outcome.CORE_FAILED
+        assert bench.ended("during").reason == "The replica can't record usage now."
+    after = add("after", PROMPT)
+    bench.run(after)
+    assert bench.tokens("after") == expected(after)
+    assert [(line.request, line.n) for line in bench.lines()] == [("before", 1), ("after", 2)]
+
+
+@contextlib.contextmanager
+def full_disk(journal: Journal, room: int) -> Iterator[None]:
+    """Files of this process may not grow past the journal's size and `room` bytes: the kernel says so as it
+    does of a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal._size + room, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -21,6 +21,9 @@ CANDIDATES = 512
 """Truncation first looks among so many best tokens, and sorts the whole vocabulary only where these don't
 suffice."""
 
+MOST_LOGIT = 1e30
+"""Where a penalised logit ends, either way: far beyond any model's, and sums of it are finite."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -86,7 +89,9 @@ def _shape(logits: Tensor, plan: SamplePlan) -> None:
         seen = torch.unique(torch.tensor([*plan.prompt, *plan.generated], dtype=torch.int64))
         held = logits[seen]
         penalty = sampling.repetition_penalty
-        logits[seen] = torch.where(held > 0, held / penalty, held * penalty)
+        # A tiny penalty divides beyond what a float holds, and of two infinities no distribution is made.
+        scaled = torch.where(held > 0, held / penalty, held * penalty)
+        logits[seen] = scaled.clamp(-MOST_LOGIT, MOST_LOGIT)
     if plan.generated and (sampling.frequency_penalty or sampling.presence_penalty):
         seen, counts = torch.unique(torch.tensor(plan.generated, dtype=torch.int64), return_counts=True)
         logits[seen] -= sampling.frequency_penalty * counts + sampling.presence_penalty
@@ -130,11 +135,12 @@ def _truncated(probabilities: Tensor, samplings: Sequence[Sampling]) -> Tensor:
     stay."""
     vocab = probabilities.shape[1]
     best = probabilities.topk(min(CANDIDATES, vocab), dim=1).values
-    kept, suffices = _num_kept(best, samplings, vocab)
-    if not suffices:
-        best = probabilities.sort(dim=1, descending=True).values
-        kept, _ = _num_kept(best, samplings, vocab)
+    kept, unsure = _num_kept(best, samplings, vocab)
     edge = best.gather(1, kept.unsqueeze(1) - 1)
+    if rows := unsure.nonzero().flatten().tolist():  # these alone, so that no row pays for another
+        whole = probabilities[rows].sort(dim=1, descending=True).values
+        kept[rows], _ = _num_kept(whole, [samplings[row] for row in rows], vocab)
+        edge[rows] = whole.gather(1, kept[rows].unsqueeze(1) - 1)
     above = probabilities > edge
     at_edge = probabilities == edge
     room = kept.unsqueeze(1) - above.sum(dim=1, keepdim=True)
@@ -142,8 +148,9 @@ def _truncated(probabilities: Tensor, samplings: Sequence[Sampling]) -> Tensor:
     return torch.where(stays, probabilities, 0.0)
 
 
-def _num_kept(best: Tensor, samplings: Sequence[Sampling], vocab: int) -> tuple[Tensor, bool]:
-    """How many of the best each row keeps (at least one), and whether `best` reaches far enough to know."""
+def _num_kept(best: Tensor, samplings: Sequence[Sampling], vocab: int) -> tuple[Tensor, Tensor]:
+    """How many of the best each row keeps (at least one), and for which rows `best` doesn't reach far enough
+    to know."""
     seen = best.shape[1]
     top_k = torch.tensor([s.top_k if 0 < s.top_k < vocab else vocab for s in samplings])
     min_p = torch.tensor([s.min_p for s in samplings]).unsqueeze(1)
@@ -162,4 +169,4 @@ def _num_kept(best: Tensor, samplings: Sequence[Sampling], vocab: int) -> tuple[
     unsure = (final >= seen) & (seen < vocab)
     # top_k beyond what was seen, with top_p: the share's whole is unknown.
     unsure |= (kept >= seen) & (top_k < vocab) & (top_k > seen)
-    return final, not bool(unsure.any())
+    return final, unsure

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
 from typing import Any
 
@@ -75,6 +77,65 @@ def test_penalties_equal_their_formulas() -> None:
     top = wanted.log_softmax(0).topk(20)
     assert [token for token, _ in told.logprob.top] == top.indices.tolist()
     assert [value for _, value in told.logprob.top] == pytest.approx(top.values.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("penalty", [1e-30, 1e-38, 1e-45, 5e-324])
+@pytest.mark.parametrize("temperature", [0.0, 1e-300, 1.0, 2.0])
+def test_a_penalty_that_divides_past_every_float_still_gives_a_token(
+    penalty: float, temperature: float
+) -> None:
+    """Infinities would make a distribution of NaN, and its draw a token past the vocabulary."""
+    row = logits()
+    row[[1, 2, 3]] = torch.tensor([20.0, 15.0, -3.0])
+    cuts: tuple[dict[str, Any], ...] = ({}, {"top_p": 0.9}, {"top_k": 3}, {"min_p": 0.1})
+    for cut in cuts:
+        settings: dict[str, Any] = {"repetition_penalty": penalty, "logprobs": 3, **cut}
+        (choice,) = choose(
+            row.unsqueeze(0).clone(), [plan(prompt=(1, 2, 3), temperature=temperature, **settings)]
+        )
+        assert choice.token in (1, 2)
+        assert choice.logprob is not None
+        assert not any(math.isnan(value) for _, value in choice.logprob.top)
+
+
+def test_no_setting_at_its_edge_makes_anything_but_a_token() -> None:
+    """Each value is one that a request may have (adapters/wire.py); a token past the vocabulary would end the
+    core with its next step."""
+    edges: dict[str, tuple[float, ...]] = {
+        "temperature": (0.0, 5e-324, 1e-45, 1e-38, 1.0, 2.0),
+        "top_p": (5e-324, 1e-38, 0.5, 1.0),
+        "top_k": (0, 1, VOCAB, 2**31 - 1),
+        "min_p": (0.0, 5e-324, 1.0),
+        "presence_penalty": (-2.0, 0.0, 2.0),
+        "frequency_penalty": (-2.0, 0.0, 2.0),
+        "repetition_penalty": (5e-324, 1e-38, 1.0, 10.0),
+    }
+    dice = random.Random(5)
+    plans = []
+    for number in range(600):
+        settings: dict[str, Any] = {name: dice.choice(values) for name, values in edges.items()}
+        settings["logit_bias"] = {token: dice.choice((-100.0, 100.0)) for token in range(dice.choice((0, 9)))}
+        plans.append(plan((5,) * dice.randint(0, 3), (1, 2), (0, 7), seed=number, logprobs=2, **settings))
+    rows = torch.stack([logits(seed) * dice.choice((1e-30, 1.0, 1e30)) for seed in range(len(plans))])
+    for choice in choose(rows, plans):
+        assert choice.token is not None
+        assert 0 <= choice.token < VOCAB
+        assert choice.token not in (0, 7)
+        assert choice.logprob is not None
+        assert not any(math.isnan(value) for _, value in choice.logprob.top)
+
+
+def test_a_row_that_needs_a_whole_sort_changes_no_other_row() -> None:
+    """And costs it nothing: only rows that reach past the candidates are sorted."""
+    sharp, flat = logits(1, 5_000) * 2, torch.zeros(5_000)
+    cuts: tuple[dict[str, Any], ...] = ({"top_p": 0.9}, {"top_k": 40, "top_p": 0.8}, {"min_p": 0.05})
+    for settings in cuts:
+        for seed in range(40):
+            (alone,) = choose(sharp.unsqueeze(0).clone(), [plan(seed=seed, **settings)])
+            crowd = choose(
+                torch.stack([flat, sharp]), [plan(top_p=0.9999, temperature=2.0), plan(seed=seed, **settings)]
+            )
+            assert crowd[1].token == alone.token
 
 
 def test_bias_and_bans() -> None:

@@ -19,6 +19,7 @@ from tokenizers import Encoding, Tokenizer
 from adapters.base import longest_token_bytes
 from adapters.refusal import RequestRefused
 from adapters.template import TemplateRefused, chat_template_source, compile_template, special_tokens
+from adapters.token_floor import token_floor
 from adapters.wire import Message
 
 FIRST_PREFIX_CHARS_PER_TOKEN: Final = 6
@@ -26,6 +27,9 @@ FIRST_PREFIX_CHARS_PER_TOKEN: Final = 6
 then."""
 
 _PREFIX_GROWTH: Final = 2
+
+UNLOCKED_CHARS: Final = 2_048
+"""From here a text is encoded without Python's lock: a thread that does it leaves the event loop alone."""
 
 
 class PromptEncoder:
@@ -40,6 +44,7 @@ class PromptEncoder:
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         self.longest_token_bytes: int | None = longest_token_bytes(facts)
+        self._floor = token_floor(facts)
         self._longest_added = max(
             (len(token["content"]) for token in facts.get("added_tokens") or []), default=0
         )
@@ -94,15 +99,22 @@ class PromptEncoder:
 
     def _encode(self, text: str, limit: int, param: str, *, special: bool) -> list[int]:
         length = max(1, limit) * FIRST_PREFIX_CHARS_PER_TOKEN
+        if len(text) > length and self._floor is not None and self._floor.passes(text.encode(), limit):
+            _refuse_length(limit, param)
         while length * _PREFIX_GROWTH <= len(text):  # else the whole text is about as cheap
-            prefix = self.tokenizer.encode(text[:length], add_special_tokens=special)
+            prefix = self._tokens(text[:length], special)
             if self._num_settled(prefix, length) > limit:
                 _refuse_length(limit, param)
             length *= _PREFIX_GROWTH
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special).ids
+        ids: list[int] = self._tokens(text, special).ids
         if len(ids) > limit:
             _refuse_length(limit, param)
         return ids
+
+    def _tokens(self, text: str, special: bool) -> Encoding:
+        if len(text) < UNLOCKED_CHARS:
+            return self.tokenizer.encode(text, add_special_tokens=special)
+        return self.tokenizer.encode_batch([text], add_special_tokens=special)[0]  # `encode` keeps the lock
 
     def _num_settled(self, prefix: Encoding, length: int) -> int:
         """How many tokens of a prefix the whole text has as well: those of the words before the last one (a

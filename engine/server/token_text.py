@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from adapters.byte_alphabet import BYTE_OF
+
 _SPACE = "\u2581"  # SentencePiece writes a space so
 _BYTE = re.compile(r"^<0x([0-9A-Fa-f]{2})>$")
 
@@ -78,17 +80,6 @@ def _sentence_piece(token: str) -> bytes:
 def _byte_level(token: str) -> bytes:
     # a token with any character outside the alphabet (an added one) stands for itself, as in `tokenizers`
     try:
-        return bytes(_ALPHABET[character] for character in token)
+        return bytes(BYTE_OF[character] for character in token)
     except KeyError:
         return token.encode()
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins for the 256 bytes: printable Latin-1 stands for itself, the rest is moved
-    past U+0100 in order."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    moved = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(moved)}
-
-
-_ALPHABET = _byte_alphabet()

@@ -9,9 +9,12 @@ from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
 from adapters.wire import DEFAULT_MAX_TOKENS, ChatRequest, InferenceRequest
 
-INLINE_BYTES = 16 * 1024
-"""A body up to this size is encoded on the event loop (under a millisecond or two); longer ones in a
-thread."""
+INLINE_BYTES = 4 * 1024
+"""A body up to this size is encoded on the event loop (a millisecond or two); longer ones in a thread, which
+doesn't hold Python's lock meanwhile."""
+
+LONG_AT_ONCE = 2
+"""Long prompts counted at a time in a worker, so that a crowd of them leaves the processor to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Counter:
         self._encoder = encoder
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
+        self._long = asyncio.Semaphore(LONG_AT_ONCE)
 
     async def count(self, request: InferenceRequest, num_bytes: int) -> Counted:
         """Raises `RequestRefused`: too long, a token id out of the vocabulary, or a limit that can't be
@@ -35,7 +39,8 @@ class Counter:
         if num_bytes <= INLINE_BYTES:
             prompt_tokens = self._prompt(request)
         else:
-            prompt_tokens = await asyncio.to_thread(self._prompt, request)
+            async with self._long:
+                prompt_tokens = await asyncio.to_thread(self._prompt, request)
         return self._counted(request, prompt_tokens)
 
     def _prompt(self, request: InferenceRequest) -> int:

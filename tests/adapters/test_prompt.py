@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import random
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,7 @@ LONG = {
     "one token too many": " hello" * 8193,
     "words": "many words follow here, " * 20_000,
     "one word": "a" * 60_000,
+    "one long word": "a" * 600_000,
     "spaces": " " * 600_000,
     "8 MB": "x " * 4_000_000,
     "special tokens": "<|im_end|>" * 30_000,
@@ -99,7 +102,19 @@ def test_over_the_limit(encoder: PromptEncoder, name: str) -> None:
     assert (chat.value.code, chat.value.param) == ("context_length_exceeded", "messages")
 
 
-@pytest.mark.parametrize("text", ["many words follow here, " * 20_000, "x " * 4_000_000, "y" * 8_000_000])
+ONE_RUN_BEHIND_WORDS = "The quick brown fox jumps over the lazy dog; " * 100 + "a" * 600_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "many words follow here, " * 20_000,
+        "x " * 4_000_000,
+        "y" * 8_000_000,
+        "a" * 600_000,
+        ONE_RUN_BEHIND_WORDS,
+    ],
+)
 def test_over_the_limit_is_said_fast(encoder: PromptEncoder, text: str) -> None:
     took = []
     for _ in range(5):
@@ -108,6 +123,29 @@ def test_over_the_limit_is_said_fast(encoder: PromptEncoder, text: str) -> None:
             encoder.encode_text(text, LIMIT)
         took.append(time.process_time() - start)
     assert min(took) < 0.05
+
+
+def test_a_long_text_is_encoded_without_the_lock(encoder: PromptEncoder) -> None:
+    """Else a thread that counts would hold up the event loop for as long."""
+    text = " ".join(random.Random(1).choices(["long", "words", "follow", "here", "xyzzy"], k=30_000))
+    gaps, done = [], threading.Event()
+
+    def look() -> None:
+        last = time.perf_counter()
+        while not done.is_set():
+            time.sleep(0)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    began = time.perf_counter()
+    encoder.encode_text(text, 60_000)
+    took = time.perf_counter() - began
+    done.set()
+    watcher.join()
+    assert max(gaps) < took / 2
 
 
 PIECES = st.sampled_from(

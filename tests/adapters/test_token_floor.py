@@ -1,0 +1,101 @@
+"""The floor never says more than the tokenizer does, and says enough of what would take long to encode."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from adapters import token_floor as module
+from adapters.token_floor import TokenFloor, token_floor
+
+
+@pytest.fixture(scope="session")
+def facts(demo_model_dir: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((demo_model_dir / "tokenizer.json").read_bytes())
+    return found
+
+
+@pytest.fixture(scope="session")
+def tokenizer(demo_model_dir: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(demo_model_dir / "tokenizer.json"))
+
+
+@pytest.fixture(scope="session")
+def floor(facts: dict[str, Any]) -> TokenFloor:
+    found = token_floor(facts)
+    assert found is not None
+    return found
+
+
+RUNS = [
+    "a",
+    "=",
+    " ",
+    "\n",
+    "汉",
+    "🎭",
+    "-",
+    "\t",
+    "ab",
+    "the",
+    "<|im_start|>",
+    "é",
+    "1",
+    "abcdefghij",
+    "\x04",
+    "a\x04",
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(parts=st.lists(st.tuples(st.sampled_from(RUNS), st.integers(1, 3_000)), min_size=1, max_size=6))
+def test_it_never_exceeds_the_count(
+    floor: TokenFloor, tokenizer: Tokenizer, parts: list[tuple[str, int]]
+) -> None:
+    text = "".join(run * times for run, times in parts)
+    count = len(tokenizer.encode(text).ids)
+    assert not floor.passes(text.encode(), count)
+
+
+def test_windows_that_cut_tokens(
+    floor: TokenFloor, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(random.Random(4).choices(["=" * 64, "-" * 80, " " * 60, "word ", "汉字"], k=300))
+    count = len(tokenizer.encode(text).ids)
+    for size in (170, 171, 257, 1_000):
+        monkeypatch.setattr(module, "WINDOW_BYTES", size)
+        assert not floor.passes(text.encode(), count)
+
+
+@pytest.mark.parametrize("run", ["a", "ab", "汉字", "qz"])
+def test_an_unbroken_run_passes(floor: TokenFloor, run: str) -> None:
+    assert floor.passes((run * 600_000)[:600_000].encode(), 8_192)
+
+
+def test_a_run_behind_all_letters_passes_too(floor: TokenFloor) -> None:
+    text = "".join(map(chr, range(32, 127))) * 40 + "a" * 600_000
+    assert floor.passes(text.encode(), 8_192)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": {"type": "NFC"}},
+        {"pre_tokenizer": {"type": "Whitespace"}},
+        {"pre_tokenizer": None},
+        {"added_tokens": [{"content": "<m>", "lstrip": True}]},
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "behavior": "Removed"}, {"type": "ByteLevel"}]}},
+        {"model": {"type": "Unigram", "vocab": []}},
+        {"model": {"type": "BPE", "vocab": {"\u2581a": 0}}},
+    ],
+)  # fmt: skip
+def test_no_floor_where_none_can_be_proved(facts: dict[str, Any], change: dict[str, Any]) -> None:
+    assert token_floor({**facts, **change}) is None

@@ -28,7 +28,7 @@ import structlog
 from gateway.control.cursors import Cursors
 from gateway.db import Database, SystemWrite
 from gateway.ids import time_of
-from gateway.models import UsageLedger, UsageStaging
+from gateway.models import UsageLedger, UsageUncounted
 from gateway.replicas.driver import Driver, JournalLine, UpstreamFailed
 from gateway.usage import repository
 from gateway.usage.drain import journalled
@@ -165,7 +165,7 @@ class _Facts:
     """What is known of some requests: their rows, the rows that wait for a count, and all lines that wait."""
 
     rows: dict[Attempt, UsageLedger]
-    uncounted: dict[Attempt, UsageStaging]
+    uncounted: dict[Attempt, UsageUncounted]
     billed: set[UUID]
     latest: dict[UUID, int]  # highest attempt anybody knows of
 
@@ -196,7 +196,7 @@ class _Facts:
         billed = self._bills(line, request, outcome)
         if billed:
             self.billed.add(request)
-        event = _staged_event(waiting) if waiting is not None else _line_event(line, request, base_id)
+        event = _waiting_event(waiting) if waiting is not None else _line_event(line, request, base_id)
         return msgspec.structs.replace(
             event,
             outcome=outcome,
@@ -241,7 +241,7 @@ async def _facts(session: SystemWrite, some: Sequence[_Pending], all_waiting: Se
     )
 
 
-def _staged_event(row: UsageStaging) -> UsageEvent:
+def _waiting_event(row: UsageUncounted) -> UsageEvent:
     return UsageEvent(**{name: getattr(row, name) for name in COLUMNS})
 
 

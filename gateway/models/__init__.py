@@ -17,6 +17,7 @@ from gateway.models.replica import Replica, ReplicaState
 from gateway.models.tenant import Tenant, TenantStatus
 from gateway.models.usage_ledger import UsageLedger
 from gateway.models.usage_staging import UsageStaging
+from gateway.models.usage_uncounted import UsageUncounted
 
 __all__ = [
     "Adapter",
@@ -35,5 +36,6 @@ __all__ = [
     "TenantStatus",
     "UsageLedger",
     "UsageStaging",
+    "UsageUncounted",
     "VersionState",
 ]

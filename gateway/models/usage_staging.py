@@ -1,7 +1,7 @@
 """Where ledger rows land by COPY, which row-level security refuses on the ledger itself.
 
 One transaction: COPY with a fresh `batch`, INSERT … SELECT … ON CONFLICT DO NOTHING into the ledger, DELETE
-the batch.
+the batch. Nothing outlives that transaction, so the table is unlogged.
 """
 
 from __future__ import annotations

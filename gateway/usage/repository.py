@@ -8,26 +8,26 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, func, select, text, tuple_
+from sqlalchemy import TextClause, delete, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gateway.db import SystemWrite, TenantRead
 from gateway.ids import uuid7
-from gateway.models import UsageLedger, UsageStaging
+from gateway.models import UsageLedger, UsageStaging, UsageUncounted
 from gateway.usage.event import COLUMNS, UsageEvent, row
-
-UNCOUNTED = UUID(int=0)
-"""The staging batch of attempts whose engine count is not known yet. They wait there for the engine's
-journal; should PostgreSQL crash meanwhile (the table is unlogged), the reconciler treats them as unknown."""
 
 _NAMES = ", ".join(COLUMNS)
 _TO_LEDGER = text(
     f"INSERT INTO usage_ledger ({_NAMES}) SELECT {_NAMES} FROM usage_staging WHERE batch = :batch"  # noqa: S608  names are this file's
     " ON CONFLICT (request_id, attempt) DO NOTHING"
 )
+_TO_UNCOUNTED = text(
+    f"INSERT INTO usage_uncounted ({_NAMES}) SELECT {_NAMES} FROM usage_staging WHERE batch = :batch"  # noqa: S608  names are this file's
+    " ON CONFLICT (request_id, attempt) DO NOTHING"
+)
 _GIVE_UP = text(
-    f"INSERT INTO usage_ledger ({_NAMES}) SELECT {_NAMES} FROM usage_staging"  # noqa: S608  names are this file's
-    " WHERE batch = :batch AND ended_at < now() - interval '1 day'"
+    "WITH old AS (DELETE FROM usage_uncounted WHERE ended_at < now() - interval '1 day' RETURNING *)"  # noqa: S608  names are this file's
+    f" INSERT INTO usage_ledger ({_NAMES}) SELECT {_NAMES} FROM old"
     " ON CONFLICT (request_id, attempt) DO NOTHING"
 )
 
@@ -45,27 +45,25 @@ class UsageLine:
 
 
 async def insert_events(session: SystemWrite, events: Sequence[UsageEvent]) -> int:
-    """Adds what the ledger does not hold yet; gives how many rows that were. Replaying a batch changes
-    nothing."""
-    counted = [event for event in events if event.counted]
-    uncounted = [event for event in events if not event.counted]
-    if uncounted:
-        await _copy(session, uncounted, UNCOUNTED)
-    if not counted:
+    """Adds what the ledger does not hold yet; gives how many rows that were. Attempts without a count are put
+    aside until there is one. Replaying a batch changes nothing."""
+    await _load(session, [event for event in events if not event.counted], _TO_UNCOUNTED)
+    return await _load(session, [event for event in events if event.counted], _TO_LEDGER)
+
+
+async def _load(session: SystemWrite, events: Sequence[UsageEvent], into: TextClause) -> int:
+    if not events:
         return 0
     batch = uuid7()
-    await _copy(session, counted, batch)
-    added = await session.execute(_TO_LEDGER, {"batch": batch})
+    await _copy(session, events, batch)
+    added = await session.execute(into, {"batch": batch})
     await session.execute(delete(UsageStaging).where(UsageStaging.batch == batch))
     return int(added.rowcount)  # type: ignore[attr-defined]  # a CursorResult, as every INSERT's
 
 
 async def _copy(session: SystemWrite, events: Sequence[UsageEvent], batch: UUID) -> None:
-    """A replay of the same uncounted attempts replaces them, and so does the same attempt twice in one
-    batch."""
+    """Of the same attempt twice in one batch, the last stands."""
     unique: Mapping[tuple[UUID, int], UsageEvent] = {(e.request_id, e.attempt): e for e in events}
-    if batch == UNCOUNTED:
-        await forget_uncounted(session, list(unique))
     connection = await session.connection()
     raw = await connection.get_raw_connection()
     driver: Any = raw.driver_connection
@@ -84,33 +82,24 @@ async def attempts_of(session: AsyncSession, requests: Sequence[UUID]) -> list[U
     return list(await session.scalars(select(UsageLedger).where(UsageLedger.request_id.in_(requests))))
 
 
-async def uncounted_of(session: AsyncSession, requests: Sequence[UUID]) -> list[UsageStaging]:
+async def uncounted_of(session: AsyncSession, requests: Sequence[UUID]) -> list[UsageUncounted]:
     """Attempts of these requests that wait for the engine's count."""
     if not requests:
         return []
-    query = select(UsageStaging).where(UsageStaging.batch == UNCOUNTED, UsageStaging.request_id.in_(requests))
+    query = select(UsageUncounted).where(UsageUncounted.request_id.in_(requests))
     return list(await session.scalars(query))
 
 
 async def forget_uncounted(session: SystemWrite, attempts: Sequence[tuple[UUID, int]]) -> None:
     if attempts:
-        await session.execute(
-            delete(UsageStaging).where(
-                UsageStaging.batch == UNCOUNTED,
-                tuple_(UsageStaging.request_id, UsageStaging.attempt).in_(attempts),
-            )
-        )
+        found = tuple_(UsageUncounted.request_id, UsageUncounted.attempt).in_(attempts)
+        await session.execute(delete(UsageUncounted).where(found))
 
 
 async def give_up_uncounted(session: SystemWrite) -> int:
     """Attempts whose replica never told its count, a day later: a row that counts and bills nothing."""
-    await session.execute(_GIVE_UP, {"batch": UNCOUNTED})
-    gone = await session.execute(
-        delete(UsageStaging).where(
-            UsageStaging.batch == UNCOUNTED, UsageStaging.ended_at < func.now() - timedelta(days=1)
-        )
-    )
-    return int(gone.rowcount)  # type: ignore[attr-defined]  # a CursorResult, as every DELETE's
+    added = await session.execute(_GIVE_UP)
+    return int(added.rowcount)  # type: ignore[attr-defined]  # a CursorResult, as every INSERT's
 
 
 async def totals(session: TenantRead, tenant: UUID, first: date, last: date) -> list[UsageLine]:

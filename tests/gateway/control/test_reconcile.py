@@ -17,7 +17,7 @@ from gateway.control.process import ensure_partitions
 from gateway.control.reconcile import GRACE_S, Reconciler
 from gateway.db import Database
 from gateway.ids import uuid7
-from gateway.models import UsageLedger, UsageStaging
+from gateway.models import UsageLedger, UsageUncounted
 from gateway.principal import TenantId
 from gateway.replicas.driver import JournalLine, JournalPage, ReplicaView, Trailer, Upstream, UpstreamFailed
 from gateway.usage.drain import drain_own
@@ -196,7 +196,7 @@ async def test_a_lost_replicas_count_comes_from_its_journal_later(
     assert await bench.reconciler.run_once() == 1  # known to be waiting: no grace needed
     assert await bench.rows(event.request_id) == {1: (outcome, 20, billed)}
     async with bench.db.system_reader() as session:
-        waiting = select(UsageStaging).where(UsageStaging.request_id == event.request_id)
+        waiting = select(UsageUncounted).where(UsageUncounted.request_id == event.request_id)
         assert (await session.scalars(waiting)).all() == []
 
 

@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from gateway.db import Database
 from gateway.ids import uuid7
@@ -16,6 +16,7 @@ from gateway.principal import TenantId
 from gateway.usage.drain import drain_dead, drain_own, journalled
 from gateway.usage.event import UsageEvent
 from gateway.usage.journal import Journal
+from gateway.usage.repository import give_up_uncounted, insert_events, uncounted_of
 from gateway.usage.service import report
 from tests.gateway.usage.test_journal import make_event, segments
 
@@ -26,6 +27,7 @@ from pathlib import Path
 from gateway.ids import uuid7
 from gateway.usage.event import UsageEvent
 from gateway.usage.journal import Journal
+from gateway.usage.repository import give_up_uncounted, insert_events, uncounted_of
 
 async def main():
     journal = Journal(Path(sys.argv[1]))
@@ -125,3 +127,43 @@ async def test_totals_are_billed_tokens_by_day_and_adapter(
     assert (found.requests, found.completion_tokens) == (3, 12)
     earlier = await report(db, tenant, today - timedelta(days=9), today - timedelta(days=1))
     assert earlier.data == []
+
+
+async def test_what_waits_for_a_count_outlives_a_crash_of_the_database(db: Database) -> None:
+    """An unlogged table is emptied by crash recovery: only what no transaction leaves may lie in one."""
+    async with db.system_reader() as session:
+        query = text(
+            "SELECT relname, relpersistence::text FROM pg_class"
+            " WHERE relname LIKE 'usage_%' AND relkind = 'r'"
+        )
+        kinds: dict[str, str] = {name: kind for name, kind in await session.execute(query)}
+    assert kinds.pop("usage_staging") == "u"
+    assert "usage_uncounted" in kinds
+    assert set(kinds.values()) == {"p"}
+
+
+async def test_a_count_that_never_came_is_given_up_after_a_day(db: Database, tenant: TenantId) -> None:
+    old, new = (
+        make_event(
+            tenant_id=tenant,
+            counted=False,
+            outcome="failed",
+            ended_at=datetime.now(UTC) - age,
+            billed_prompt_tokens=0,
+            billed_completion_tokens=0,
+        )
+        for age in (timedelta(hours=25), timedelta(hours=23))
+    )
+    async with db.system_session() as session:
+        assert await insert_events(session, [old, new, old]) == 0
+        assert await give_up_uncounted(session) == 1
+        assert [row.request_id for row in await uncounted_of(session, [old.request_id, new.request_id])] == [
+            new.request_id
+        ]
+    (row,) = await rows_of(db, tenant)
+    assert (row.request_id, row.outcome, row.billed_prompt_tokens, row.billed_completion_tokens) == (
+        old.request_id,
+        "failed",
+        0,
+        0,
+    )

@@ -65,6 +65,10 @@ class ObjectStore(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def age_s(self, path: str) -> float:
+        """Seconds since the object was put, by this machine's clock. Raises `NotFound`."""
+        ...
+
     def delete(self, path: str) -> None:
         """Deletes the object; one that is not there is deleted already."""
         ...
@@ -97,6 +101,19 @@ def artefact_path(owner: str, artefact: str) -> str:
     if not _OWNER.fullmatch(owner) or not _ARTEFACT.fullmatch(artefact):
         raise InvalidPath(f"{owner[:80]!r} and {artefact[:80]!r} are not an owner and an artefact id")
     return f"tenants/{owner}/artefacts/{artefact}/{FORMAT_FOLDER}/adapter.motet"
+
+
+def artefact_of(path: str) -> tuple[str, str] | None:
+    """(owner, artefact) of a packed artefact's path; None for any other."""
+    match path.split("/"):
+        case ["tenants", owner, "artefacts", artefact, _, _] if (
+            _OWNER.fullmatch(owner)
+            and _ARTEFACT.fullmatch(artefact)
+            and path == artefact_path(owner, artefact)
+        ):
+            return owner, artefact
+        case _:
+            return None
 
 
 def check_path(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,10 @@ class FolderStore:
     def exists(self, path: str) -> bool:
         with translated(path):
             return self._file(path).is_file()
+
+    def age_s(self, path: str) -> float:
+        with translated(path):
+            return time.time() - self._file(path).stat().st_mtime
 
     def delete(self, path: str) -> None:
         file = self._file(path)

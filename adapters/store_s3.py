@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -65,6 +66,7 @@ class _Object:
     key: str
     size: int
     etag: str
+    modified: datetime
 
 
 class S3Store:
@@ -115,6 +117,9 @@ class S3Store:
             return False
         return True
 
+    def age_s(self, path: str) -> float:
+        return (datetime.now(UTC) - self._head(path).modified).total_seconds()
+
     def delete(self, path: str) -> None:
         with _translated(path), contextlib.suppress(NotFound):
             self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
@@ -135,7 +140,7 @@ class S3Store:
         key = self._key(path)
         with _translated(path):
             answer = self._client.head_object(Bucket=self._bucket, Key=key)
-            return _Object(key, int(answer["ContentLength"]), str(answer["ETag"]))
+            return _Object(key, int(answer["ContentLength"]), str(answer["ETag"]), answer["LastModified"])
 
     def _fetch_ranges(self, found: _Object, path: str, descriptor: int) -> None:
         """Ranges in parallel, each written to its place; an object replaced meanwhile is an error, not a

@@ -67,13 +67,16 @@ def gateway(
 @app.command()
 @says_why
 def control() -> None:
-    """Run the control process: ledger drain, reconciliation, partitions."""
-    from gateway.control import run_control  # noqa: PLC0415  the API's clients need none of it
+    """Run the control process: ledger drain, reconciliation, partitions, the store's upkeep."""
+    from gateway.control import CanNotListen, run_control  # noqa: PLC0415  the API's clients need none of it
     from gateway.telemetry import configure_logging  # noqa: PLC0415
 
     settings = _settings()
     configure_logging()
-    asyncio.run(_until_told(run_control(settings)))
+    try:
+        asyncio.run(_until_told(run_control(settings)))
+    except CanNotListen as error:
+        raise CommandFailed(str(error)) from error
 
 
 @app.command("usage")

@@ -26,7 +26,6 @@ class Settings(BaseSettings):
     pepper: SecretStr  # HMAC key of API keys, >= 32 characters
     pepper_previous: SecretStr | None = None
     engine_token: SecretStr  # bearer token of the replicas
-    engine_token_previous: SecretStr | None = None
     metrics_token: SecretStr | None = None  # asked for at /metrics when set
 
     # what is served
@@ -34,6 +33,8 @@ class Settings(BaseSettings):
     base_name: str  # its public id
     replicas: str = ""  # comma-separated URLs
     public_url: str = "http://127.0.0.1:8080"
+    control_host: str = "127.0.0.1"  # where the control process serves /healthz and /metrics
+    control_port: int = 8081
 
     # limits
     max_body_bytes: int = 8 * 1024 * 1024

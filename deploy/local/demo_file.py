@@ -53,6 +53,10 @@ class DemoFile:
                 for replica, url in enumerate(plan.engines.urls)
             ],
             "gateway": self._gateway(),
+            "control": {
+                "url": f"http://127.0.0.1:{plan.control_port}",
+                "pid": _pid(self.supervisor, "control"),
+            },
             "database_url": plan.database.system,
             "redis_url": plan.redis_url,
             "tenants": [tenant.as_json() for tenant in self.tenants],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.local.children import ChildSpec
 from deploy.local.layout import Home
 from deploy.local.roles import DatabaseUrls
+from deploy.local.services import free_port
 
 DRAIN_S = 2  # for running requests, of the time in which everything has to end
 
@@ -68,6 +69,7 @@ class Plan:
     database: DatabaseUrls
     redis_url: str
     pepper: str
+    control_port: int = field(default_factory=free_port)
 
     @property
     def home(self) -> Home:
@@ -86,7 +88,8 @@ class Plan:
         return _motet(self.home, "gateway", arguments, self._gateway_env)
 
     def control(self) -> ChildSpec:
-        return _motet(self.home, "control", ["control"], self._gateway_env)
+        env = {"MOTET_CONTROL_HOST": "127.0.0.1", "MOTET_CONTROL_PORT": str(self.control_port)}
+        return _motet(self.home, "control", ["control"], self._gateway_env | env)
 
     def bootstrap_env(self, email: str, password: str, token: str) -> dict[str, str]:
         """For the program that registers the first operator."""

@@ -47,23 +47,27 @@ class Shelf:
         self.store = store
         self.hints = hints
 
-    async def clear(self, tenant: TenantId, artefacts: Sequence[str]) -> None:
-        """Removes what no version refers to any more, from replicas and the store. Never raises: what is left
-        behind by a failure is garbage, not an error of the caller."""
+    async def clear(self, tenant: TenantId, artefacts: Sequence[str]) -> int:
+        """Removes what no version refers to any more, from replicas and the store; gives how many that were.
+        Never raises: what is left behind by a failure is garbage, which control removes (`control/fsck.py`),
+        not an error of the caller."""
+        removed = 0
         for artefact in artefacts:
             try:
-                await self._clear_one(tenant, artefact)
+                removed += await self._clear_one(tenant, artefact)
             except Exception:
                 log.exception("artefact_not_removed", tenant=str(tenant), artefact=artefact)
+        return removed
 
-    async def _clear_one(self, tenant: TenantId, artefact: str) -> None:
+    async def _clear_one(self, tenant: TenantId, artefact: str) -> bool:
         # The lock keeps an upload of the same content from finding the object and losing it right after.
         async with self._database.tenant_session(tenant) as session:
             await repository.lock_artefact(session, artefact)
             if await repository.is_referenced(session, tenant, artefact):
-                return
+                return False
             await asyncio.to_thread(self.store.delete, artefact_path(str(tenant), artefact))
         self.hints.retire(artefact)
+        return True
 
 
 class Lifecycle:

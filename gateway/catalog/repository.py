@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, func, select, text, update
+from sqlalchemy import Row, Select, delete, func, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.catalog.names import LIVE, ModelName
-from gateway.db import SystemWrite, TenantRead, TenantWrite
+from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
 from gateway.errors import Conflict
-from gateway.models import Adapter, AdapterVersion, Alias, BaseModel, VersionState
+from gateway.models import Adapter, AdapterVersion, Alias, BaseModel, Tenant, VersionState
 from gateway.principal import TenantId
 
 
@@ -218,6 +218,33 @@ async def is_referenced(session: TenantRead, tenant: TenantId, artefact: str) ->
         AdapterVersion.state != VersionState.RETIRED,
     )
     return await session.scalar(query.limit(1)) is not None
+
+
+async def unreferenced(
+    session: SystemRead, stored: Sequence[tuple[TenantId, str]]
+) -> list[tuple[TenantId, str]]:
+    """Those (owner, artefact) that no version refers to, of tenants that are known here."""
+    owners = {owner for owner, _ in stored}
+    known = set(await session.scalars(select(Tenant.id).where(Tenant.id.in_(owners))))
+    kept = select(AdapterVersion.tenant_id, AdapterVersion.artefact).where(
+        tuple_(AdapterVersion.tenant_id, AdapterVersion.artefact).in_(stored),
+        AdapterVersion.state != VersionState.RETIRED,
+    )
+    referenced = {(tenant, artefact) for tenant, artefact in await session.execute(kept)}
+    return [each for each in stored if each[0] in known and each not in referenced]
+
+
+async def list_stored(
+    session: SystemRead, after: uuid.UUID, limit: int
+) -> Sequence[Row[uuid.UUID, uuid.UUID, str]]:
+    """(id, tenant, artefact) of every tenant's ready versions, in order of their ids."""
+    query = (
+        select(AdapterVersion.id, AdapterVersion.tenant_id, AdapterVersion.artefact)
+        .where(AdapterVersion.id > after, AdapterVersion.state == VersionState.READY)
+        .order_by(AdapterVersion.id)
+        .limit(limit)
+    )
+    return (await session.execute(query)).all()
 
 
 def _of(line: Line) -> tuple[Any, ...]:

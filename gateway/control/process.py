@@ -1,24 +1,33 @@
-"""`motet control`: waits to lead, then runs its jobs, each of which may be repeated at any point."""
+"""`motet control`: drains what dead workers left on this machine, and waits to lead. The leader runs its
+jobs, each of which may be repeated at any point, side by side: a slow one holds up no other."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import structlog
-from prometheus_client import Counter
 from sqlalchemy import text
 
 from adapters.base import BaseSpec
+from adapters.store import StoreError, open_store
+from gateway.catalog.hints import ReplicaHints
+from gateway.catalog.lifecycle import Shelf
 from gateway.config import Settings
+from gateway.control.fsck import Fsck
 from gateway.control.leader import Leadership, leadership
+from gateway.control.metrics import JOB_DONE, JOBS, LEADS
 from gateway.control.reconcile import Reconciler
+from gateway.control.web import served
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.inference.serving import replica_urls
 from gateway.replicas.drivers.motet import MotetDriver, make_session
+from gateway.replicas.registry import Registry, Replica
 from gateway.usage import repository
 from gateway.usage.drain import drain_dead
 
@@ -26,79 +35,119 @@ log = structlog.get_logger(__name__)
 
 ROUND_S = 3.0
 PAUSE_AFTER_FAILURE_S = 2.0
-PARTITIONS_S = 3600.0
+RETRY_S = 30.0
+HOURLY_S = 3_600.0
+DAILY_S = 24 * HOURLY_S
 PARTITIONS_AHEAD = 2
-GIVE_UP_S = 3600.0
-
-JOBS = Counter("motet_control_jobs_total", "Jobs that the leader ran.", ["job", "outcome"])
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Job:
-    """Something the leader does every `every_s` seconds."""
+    """Something done every `every_s` seconds; `work` gives how many things it did."""
 
     name: str
     every_s: float
     work: Callable[[], Awaitable[int]]
-    due_at: float = 0.0
 
 
 async def run_control(settings: Settings) -> None:
-    """Runs until cancelled. Loses nothing when it is killed: what was begun is done again."""
-    db = Database(settings.database_url, settings.database_system_url)
-    base_id = BaseSpec.from_dir(Path(settings.base_model), settings.base_name).base_id
+    """Runs until cancelled. Loses nothing when it is killed: what was begun is done again. Raises
+    `CanNotListen`."""
     settings.journal_dir.mkdir(parents=True, exist_ok=True)
+    db = Database(settings.database_url, settings.database_system_url)
     try:
-        async with make_session(connect_timeout_s=settings.connect_timeout_s, max_connections=4) as session:
-            token = settings.engine_token.get_secret_value()
-            drivers = [MotetDriver(session, url, token) for url in replica_urls(settings)]
-            while True:
-                reconciler = Reconciler(db, drivers, base_id=base_id, journal_dir=settings.journal_dir)
-                try:
-                    async with leadership(db) as leader:
-                        await _lead(leader, _jobs(db, settings, reconciler))
-                except Unavailable as error:
-                    log.warning("control_stopped_leading", reason=error.message)
-                    await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
+        async with (
+            make_session(connect_timeout_s=settings.connect_timeout_s, max_connections=4) as session,
+            served(settings),
+            _repeated([_drain(db, settings)]),
+        ):
+            await _lead_whenever_possible(db, settings, session)
     finally:
         await db.close()
 
 
-def _jobs(db: Database, settings: Settings, reconciler: Reconciler) -> list[Job]:
-    """Dead workers' journals come first: what is in them need not be taken from an engine's."""
+def _drain(db: Database, settings: Settings) -> Job:
+    """Every control process does this, for a journal can be drained only where its disk is."""
+    return Job("drain_dead", ROUND_S, lambda: drain_dead(db, settings.journal_dir))
+
+
+async def _lead_whenever_possible(db: Database, settings: Settings, session: aiohttp.ClientSession) -> None:
+    base_id = BaseSpec.from_dir(Path(settings.base_model), settings.base_name).base_id
+    token = settings.engine_token.get_secret_value()
+    replicas = [Replica(url, MotetDriver(session, url, token)) for url in replica_urls(settings)]
+    drivers = [replica.driver for replica in replicas]
+    hints = ReplicaHints(Registry(replicas))
+    fsck = Fsck(db, Shelf(db, open_store(settings.store_url), hints))
+    try:
+        while True:
+            reconciler = Reconciler(db, drivers, base_id=base_id, journal_dir=settings.journal_dir)
+            try:
+                async with leadership(db) as leader:
+                    await _lead(leader, _jobs(db, reconciler, fsck))
+            except Unavailable as error:
+                log.warning("control_stopped_leading", reason=error.message)
+                await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
+    finally:
+        await hints.close()
+
+
+def _jobs(db: Database, reconciler: Reconciler, fsck: Fsck) -> list[Job]:
     return [
-        Job("partitions", PARTITIONS_S, lambda: ensure_partitions(db)),
-        Job("drain_dead", ROUND_S, lambda: drain_dead(db, settings.journal_dir)),
+        Job("partitions", HOURLY_S, lambda: ensure_partitions(db)),
         Job("reconcile", ROUND_S, reconciler.run_once),
-        Job("give_up_uncounted", GIVE_UP_S, lambda: _give_up(db)),
+        Job("give_up_uncounted", HOURLY_S, lambda: _give_up(db)),
+        Job("remove_orphans", HOURLY_S, fsck.remove_orphans),
+        Job("find_missing", DAILY_S, fsck.find_missing),
     ]
 
 
-async def _lead(leader: Leadership, jobs: list[Job]) -> None:
-    clock = asyncio.get_running_loop().time
+async def _lead(leader: Leadership, jobs: Sequence[Job]) -> None:
+    """Until the lock is lost: raises `Unavailable` then."""
+    LEADS.set(1)
+    try:
+        async with _repeated(jobs):
+            while True:
+                await leader.confirm()
+                await asyncio.sleep(ROUND_S)
+    finally:
+        LEADS.set(0)
+
+
+@asynccontextmanager
+async def _repeated(jobs: Sequence[Job]) -> AsyncIterator[None]:
+    """Each job over and over, while the block runs."""
+    tasks = [asyncio.create_task(_repeat(job), name=job.name) for job in jobs]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _repeat(job: Job) -> None:
     while True:
-        await leader.confirm()
-        for job in jobs:
-            if clock() >= job.due_at:
-                await _run(job)
-                job.due_at = clock() + job.every_s
-        await asyncio.sleep(max(0.05, min(job.due_at for job in jobs) - clock()))
+        did = await _run(job)
+        await asyncio.sleep(job.every_s if did else min(job.every_s, RETRY_S))
 
 
-async def _run(job: Job) -> None:
-    """A job that fails is tried again next time, and never stops the others."""
+async def _run(job: Job) -> bool:
+    """Whether it ended well; one that failed is tried again before long."""
     try:
         done = await job.work()
-    except Unavailable as error:
+    except (Unavailable, StoreError) as error:
         JOBS.labels(job.name, "unavailable").inc()
-        log.warning("job_failed", job=job.name, reason=error.message)
+        log.warning("job_failed", job=job.name, reason=str(error))
     except Exception:
         JOBS.labels(job.name, "failed").inc()
         log.exception("job_failed", job=job.name)
     else:
         JOBS.labels(job.name, "done").inc()
+        JOB_DONE.labels(job.name).set_to_current_time()
         if done:
             log.info("job_done", job=job.name, num_items=done)
+        return True
+    return False
 
 
 async def ensure_partitions(db: Database) -> int:

@@ -26,6 +26,7 @@ import msgspec
 import structlog
 
 from gateway.control.cursors import Cursors
+from gateway.control.metrics import UNSETTLED, UNSETTLED_AGE
 from gateway.db import Database, SystemWrite
 from gateway.ids import time_of
 from gateway.models import UsageLedger, UsageUncounted
@@ -102,6 +103,7 @@ class Reconciler:
         for source in self._sources:
             if source.journal_id:
                 await self._cursors.move(source.journal_id, source.settled_to)
+        self._measure()
         return added
 
     async def _read(self, source: _Source) -> None:
@@ -147,6 +149,11 @@ class Reconciler:
             source.pending = {n: p for n, p in source.pending.items() if p.attempt not in settled}
         self._report(missing, events, added)
         return added
+
+    def _measure(self) -> None:
+        seen = [pending.seen_at for source in self._sources for pending in source.pending.values()]
+        UNSETTLED.set(len(seen))
+        UNSETTLED_AGE.set(self._clock() - min(seen) if seen else 0.0)
 
     def _is_due(self, pending: _Pending, facts: _Facts) -> bool:
         return pending.attempt in facts.uncounted or self._clock() - pending.seen_at >= GRACE_S

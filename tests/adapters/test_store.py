@@ -15,6 +15,7 @@ from adapters.store import (
     ObjectStore,
     StoreError,
     Unavailable,
+    artefact_of,
     artefact_path,
     check_path,
     open_store,
@@ -77,7 +78,7 @@ def test_what_is_not_there(store: ObjectStore, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_bytes(b"as it was")
     assert not store.exists(PATH)
-    for ask in (lambda: store.size(PATH), lambda: store.fetch_file(PATH, target)):
+    for ask in (lambda: store.size(PATH), lambda: store.age_s(PATH), lambda: store.fetch_file(PATH, target)):
         with pytest.raises(NotFound):
             ask()
     store.delete(PATH)
@@ -90,6 +91,24 @@ def test_a_source_that_is_not_there(store: ObjectStore, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         store.put_file(tmp_path / "nothing", PATH)
     assert not store.exists(PATH)
+
+
+def test_an_objects_age_counts_from_its_put(store: ObjectStore, source: Path) -> None:
+    store.put_file(source, PATH)
+    assert -2 < store.age_s(PATH) < 30  # a server's clock may tick in whole seconds
+
+
+def test_the_artefact_behind_a_path() -> None:
+    assert artefact_of(artefact_path("acme", "1" * 64)) == ("acme", "1" * 64)
+    for other in (
+        "a/b",
+        "tenants/acme/artefacts/" + "1" * 64,
+        f"tenants/acme/artefacts/{'1' * 63}/v1/adapter.motet",
+        f"tenants/acme/artefacts/{'1' * 64}/v2/adapter.motet",
+        f"tenants/acme/artefacts/{'1' * 64}/v1/adapter.motet.new",
+        f"backup/tenants/acme/artefacts/{'1' * 64}/v1/adapter.motet",
+    ):
+        assert artefact_of(other) is None
 
 
 def test_delete_and_list(store: ObjectStore, source: Path) -> None:

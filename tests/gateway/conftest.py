@@ -16,11 +16,12 @@ from redis.asyncio import Redis
 from deploy.local.services import DatabaseUrls
 from gateway.admin_auth.bootstrap import ensure_admin, new_admin_token
 from gateway.app import create_app
+from gateway.catalog.repository import Line
 from gateway.config import Settings
 from gateway.credentials import Peppers
 from gateway.db import Database
 from gateway.ids import uuid7
-from gateway.models import Tenant
+from gateway.models import BaseModel, Tenant
 from gateway.principal import TenantId
 from gateway.redis import connect
 
@@ -55,6 +56,15 @@ def new_tenant(db: Database) -> Callable[[], Awaitable[TenantId]]:
 @pytest.fixture
 async def tenant(new_tenant: Callable[[], Awaitable[TenantId]]) -> TenantId:
     return await new_tenant()
+
+
+@pytest.fixture
+async def line(db: Database, new_tenant: Callable[[], Awaitable[TenantId]]) -> Line:
+    """A fresh tenant over a fresh base."""
+    base_id = uuid4().hex * 2
+    async with db.system_session() as session:
+        session.add(BaseModel(base_id=base_id, name=f"base-{base_id[:12]}", spec={}))
+    return Line(await new_tenant(), base_id)
 
 
 @pytest.fixture

@@ -136,7 +136,8 @@ async def test_what_waits_for_a_count_outlives_a_crash_of_the_database(db: Datab
             "SELECT relname, relpersistence::text FROM pg_class"
             " WHERE relname LIKE 'usage_%' AND relkind = 'r'"
         )
-        kinds: dict[str, str] = {name: kind for name, kind in await session.execute(query)}
+        rows = (await session.execute(query)).all()
+    kinds = {str(row[0]): str(row[1]) for row in rows}
     assert kinds.pop("usage_staging") == "u"
     assert "usage_uncounted" in kinds
     assert set(kinds.values()) == {"p"}

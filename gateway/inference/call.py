@@ -51,7 +51,8 @@ class Call:
         """The same request under the tenant's present state."""
         return replace(self, principal=principal, resolved=resolved)
 
-    def engine_headers(self, attempt: int) -> dict[str, str]:
+    def engine_headers(self, attempt: int, deadline_ms: int) -> dict[str, str]:
+        """`deadline_ms`: from now to the first token; past it the engine gives up what it has not begun."""
         found = {
             headers.REQUEST: str(self.request_id),
             headers.ATTEMPT: str(attempt),
@@ -59,6 +60,7 @@ class Call:
             headers.KEY: self.principal.key_id,
             headers.SALT: self.principal.salt,
             headers.SERVICE_CLASS: self.principal.service_class,
+            headers.DEADLINE_MS: str(deadline_ms),
             headers.MAX_TOKENS: str(self.max_tokens),
             headers.PURPOSE: self.purpose,
         }

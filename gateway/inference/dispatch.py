@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from dataclasses import dataclass
 
 import structlog
@@ -28,6 +29,9 @@ log = structlog.get_logger(__name__)
 
 MAX_ERROR_BYTES = 64 * 1024
 MAX_UNARY_BYTES = 64 * 1024 * 1024
+DEADLINE_SHARE = 0.95
+"""Of the time that an attempt has: the engine gives up first, so that it says what it counted."""
+LEAST_S = 0.05
 BUSY_PAUSE_S = (0.02, 0.1)
 """How long a request that a full replica turned away stays out of the queue; random, so that they don't
 return at once."""
@@ -41,6 +45,10 @@ class Patience:
     first_byte_s: float
     idle_s: float
     max_attempts: int
+
+    def first_token_s(self, waited_s: float) -> float:
+        """How long an attempt may take to its first token, when its request arrived `waited_s` ago."""
+        return max(LEAST_S, min(self.first_byte_s, self.queue_wait_s + self.first_byte_s - waited_s))
 
 
 class Dispatcher:
@@ -93,8 +101,10 @@ class Dispatcher:
             raise Unavailable("No replica of this model is up.", code="no_replica")
         trip.tries += 1
         attempt = trip.attempt = Attempt(trip.tries, replica, Load(replica, call.most_tokens))
+        limit_s = self.patience.first_token_s(time.monotonic() - call.arrived)
+        headers = call.engine_headers(attempt.number, round(limit_s * DEADLINE_SHARE * 1000))
         upstream = attempt.upstream = await replica.driver.open(
-            call.endpoint.value, call.body, call.engine_headers(attempt.number), self.patience.first_byte_s
+            call.endpoint.value, call.body, headers, self.patience.first_byte_s
         )
         if TRAILER_HEADER in upstream.headers:
             attempt.trailer = read_trailer(upstream.headers[TRAILER_HEADER])

@@ -60,6 +60,7 @@ def _build(settings: CoreSettings, transport: CoreTransport) -> tuple[Loop, Jour
     journal = Journal(settings.journal_dir)
     cache = DiskCache(settings.cache_dir, settings.cache_bytes, open_store(settings.store))
     runner = ModelRunner(settings.model, _runner_options(settings))
+    _check_capacity(runner)
     loaders = LoaderThreads(AdapterFiles(cache, base), settings.loader_threads, transport.wake)
     facts = ModelFacts(
         base_id=base.base_id,
@@ -70,6 +71,16 @@ def _build(settings: CoreSettings, transport: CoreTransport) -> tuple[Loop, Jour
     )
     parts = Parts(runner=runner, loaders=loaders, transport=transport, journal=journal)
     return Loop(_core_config(settings, runner.num_blocks), facts, parts), journal
+
+
+def _check_capacity(runner: ModelRunner) -> None:
+    """Raises `ModelRefused` where the KV cache can't hold one request of the length that is promised."""
+    capacity = runner.num_blocks * runner.block_size
+    if capacity < runner.max_model_len - 1:  # the KV of the very last token is never computed
+        raise ModelRefused(
+            f"the KV cache holds {capacity} tokens, less than the context of {runner.max_model_len}: "
+            "raise --kv-bytes (or --num-blocks), or lower --max-model-len"
+        )
 
 
 def _runner_options(settings: CoreSettings) -> RunnerOptions:

@@ -304,6 +304,17 @@ def test_what_is_wrong_is_said_in_one_line(
     assert capfd.readouterr().err == line
 
 
+def test_a_kv_cache_below_the_context_is_refused(demo_model_dir: Path, tmp_path: Path) -> None:
+    few = {"MOTET_ENGINE_NUM_BLOCKS": "63"}  # of 16 tokens; the context is 1,024
+    process = launch(settings_of(demo_model_dir, tmp_path, tmp_path) | few, tmp_path)
+    assert process.wait(60) == 1
+    said = (tmp_path / "log").read_text().splitlines()[-1]
+    assert said.startswith(
+        "motet engine: The engine core can't start: the KV cache holds 1008 tokens, less than"
+    )
+    assert "--max-model-len" in said
+
+
 def test_a_port_in_use_is_said_in_one_line(demo_model_dir: Path, tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]

@@ -13,6 +13,8 @@ from rich.table import Table
 
 from gateway.command.api import CommandFailed
 
+WIDEST = 10_000  # characters of a line that no terminal shows
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -50,7 +52,10 @@ def show_list(rows: Iterable[Mapping[str, Any]], columns: Iterable[str], as_json
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(_text(row.get(column)) for column in columns))
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:  # a pipe or a file has no width: nothing is cut there
+        console = Console(width=WIDEST)
+    console.print(table)
 
 
 def _text(value: Any) -> str:

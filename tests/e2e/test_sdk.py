@@ -99,6 +99,28 @@ def test_n_choices_have_their_own_index_and_end(sdk: OpenAI) -> None:
     assert sorted(ends) == [0, 1]
 
 
+def test_the_usage_of_n_choices_counts_the_prompt_once(sdk: OpenAI) -> None:
+    """Streamed and whole, and as many tokens as the choices have."""
+    fields = {"n": 3, "temperature": 1, "seed": 5, "max_tokens": 6, "extra_body": {"return_token_ids": True}}
+    whole = chat(sdk, **fields)
+    alone = chat(sdk)
+    assert whole.usage is not None
+    assert alone.usage is not None
+    stream = sdk.chat.completions.create(  # type: ignore[call-overload]
+        model="pirate", messages=MESSAGES, stream=True, stream_options={"include_usage": True}, **fields
+    )
+    chunks = list(stream)
+    streamed = [chunk.usage for chunk in chunks if chunk.usage is not None]
+    assert len(streamed) == 1
+    assert chunks[-1].choices == []
+    ids = [(choice.model_extra or {}).get("token_ids") or [] for chunk in chunks for choice in chunk.choices]
+    for usage in (whole.usage, streamed[0]):
+        assert usage.prompt_tokens == alone.usage.prompt_tokens
+        assert usage.completion_tokens == sum(map(len, ids))
+        assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert sum(len((choice.model_extra or {})["token_ids"]) for choice in whole.choices) == sum(map(len, ids))
+
+
 def test_a_seed_repeats_its_draws(sdk: OpenAI) -> None:
     first, again, other = (
         chat(sdk, temperature=1.5, seed=seed, max_tokens=16).choices[0].message.content for seed in (1, 1, 2)

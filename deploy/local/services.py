@@ -124,10 +124,10 @@ class EmbeddedPostgres:
         pid_file = self.data / "postmaster.pid"
         if not pid_file.exists():
             return
-        pid = int(pid_file.read_text().split("\n", 1)[0])
-        if _runs_on(pid, self.data):
-            os.kill(pid, signal.SIGINT)
-            _wait_for_exit(pid, self.data)
+        pid = pid_file.read_text().split("\n", 1)[0]  # empty when it was killed in the act of writing
+        if pid.isdigit() and _runs_on(int(pid), self.data):
+            os.kill(int(pid), signal.SIGINT)
+            _wait_for_exit(int(pid), self.data)
         pid_file.unlink(missing_ok=True)
 
 

@@ -19,7 +19,14 @@ from deploy.local.demo_file import DemoFile, read_demo_file
 from deploy.local.demo_tenants import DemoError, DemoTenant, admin_token_opens, ensure_demo_tenants
 from deploy.local.layout import Home
 from deploy.local.models import DEMO_MODEL, ModelImportError, import_model
-from deploy.local.preflight import PreflightError, check_home, check_port, check_python, only_one
+from deploy.local.preflight import (
+    PreflightError,
+    check_home,
+    check_port,
+    check_python,
+    only_one,
+    wait_for_remains,
+)
 from deploy.local.processes import EnginePlan, Plan
 from deploy.local.roles import DatabaseUrls, prepare_database
 from deploy.local.secret_file import load_or_make_secrets
@@ -54,6 +61,7 @@ def run_up(options: UpOptions) -> int:
         check_python()
         check_home(home)
         with only_one(home):
+            wait_for_remains(home)
             check_port(options.port)
             _Up(options, home, progress).run()
     except StopRequested:

@@ -6,12 +6,21 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from deploy.local.layout import Home
-from deploy.local.preflight import PreflightError, check_disk, check_home, check_port, check_python, only_one
+from deploy.local.preflight import (
+    PreflightError,
+    check_disk,
+    check_home,
+    check_port,
+    check_python,
+    only_one,
+    wait_for_remains,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -89,3 +98,24 @@ def test_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
         pass
     with only_one(home):
         assert home.lock.read_text() == str(os.getpid())
+
+
+def test_what_a_killed_start_left_is_waited_for(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", "import time; time.sleep(0.7)", "deploy.cli"]
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    began = time.monotonic()
+    with subprocess.Popen(program, env={**os.environ, "MOTET_HOME": str(here)}) as left:
+        wait_for_remains(Home(elsewhere))
+        assert left.poll() is None
+        wait_for_remains(Home(here))
+        assert left.poll() is not None
+    assert time.monotonic() - began > 0.5
+
+
+def test_what_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.local.preflight.REMAINS_S", 0.2)
+    program = [sys.executable, "-c", "import time; time.sleep(60)", "gateway.worker"]
+    with subprocess.Popen(program, env={**os.environ, "MOTET_HOME": str(tmp_path)}) as left:
+        with pytest.raises(PreflightError, match=rf"still run on {tmp_path}: end them \({left.pid}\)"):
+            wait_for_remains(Home(tmp_path))
+        left.kill()

@@ -12,6 +12,7 @@ import uvicorn
 
 from gateway.app import create_app
 from gateway.config import Settings
+from gateway.http_protocol import BoundedHttp, connection_limit
 from gateway.serve import LIFE_FD, LISTEN_FD, STARTUP_FAILED
 from gateway.telemetry import configure_logging
 
@@ -21,6 +22,7 @@ KEEP_ALIVE_S = 75  # longer than the usual 60 s of a proxy, so that the proxy cl
 def main() -> None:
     configure_logging()
     settings = Settings()
+    BoundedHttp.max_connections = connection_limit()
     _follow_parent(int(os.environ[LIFE_FD]))
     server = _server(settings)
     server.run(sockets=[socket.socket(fileno=int(os.environ[LISTEN_FD]))])
@@ -33,7 +35,7 @@ def _server(settings: Settings) -> uvicorn.Server:
         uvicorn.Config(
             create_app(settings),
             loop="uvloop",
-            http="httptools",
+            http=BoundedHttp,
             ws="none",
             lifespan="on",
             log_config=None,

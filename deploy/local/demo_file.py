@@ -33,7 +33,10 @@ class DemoFile:
         now = time.monotonic()
         if now - self._checked_at >= REFRESH_S:
             self._checked_at = now
-            self.write()
+            try:
+                self.write()
+            except OSError as error:  # a full disk must not end what runs
+                self.supervisor.say(f"{self.plan.home.demo} can't be written ({error.strerror})")
 
     def write(self) -> None:
         content = self.content()

@@ -45,10 +45,7 @@ async def test_adapters_churn(
         async with httpx.AsyncClient(
             base_url=base_url, headers=headers, timeout=600, limits=limits
         ) as client:
-            names = await upload_all(client, folders)
-            prompts = [*PROMPTS[:2], *(long_prompt(seed, words) for seed, words in enumerate(LONG_PROMPTS))]
-            questions = [Question(name, prompt, 16) for name in names for prompt in prompts]
-            alone = await answers_alone(client, questions)
+            alone = await answers_alone(client, _questions(await upload_all(client, folders)))
             samples: list[Footprint] = []
             watching = asyncio.create_task(_watch(pids, samples))
             outcome = await churn(client, alone, streams=STREAMS, until=time.monotonic() + run_s)
@@ -86,6 +83,11 @@ async def test_adapters_churn(
     assert last.rss_bytes - warm.rss_bytes < MAX_GROWTH_BYTES
     assert last.files <= warm.files + 16
     assert last.threads <= warm.threads + 8
+
+
+def _questions(names: list[str]) -> list[Question]:
+    prompts = [*PROMPTS[:2], *(long_prompt(seed, words) for seed, words in enumerate(LONG_PROMPTS))]
+    return [Question(name, prompt, 16) for name in names for prompt in prompts]
 
 
 async def _watch(pids: list[int], samples: list[Footprint]) -> None:

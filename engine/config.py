@@ -64,6 +64,8 @@ class EngineSettings(BaseSettings):
     state_watchers: int = Field(64, ge=1)  # open /internal/state streams
     adapter_wait_s: float = Field(120.0, gt=0)  # PUT of an adapter
     ready_timeout_s: float = Field(600.0, gt=0)  # the core must hold its model by then
+    stall_s: float = Field(120.0, gt=0)  # a core silent for so long is ended, and the replica with it
+    core_silence_s: float = Field(30.0, gt=1)  # the core says something each second: silent so long, it hangs
     drain_s: float = Field(20.0, ge=0)  # SIGTERM: running requests may finish this long
     keep_alive_s: int = Field(75, ge=1)
 

@@ -45,7 +45,7 @@ class JournalReader:
     def _starts(self, after: int) -> list[tuple[Path, int]]:
         """Segments that may hold lines past `after`, with the byte to begin at."""
         known = segments(self._directory)
-        following = [*(first for first, _ in known[1:]), None]
+        following = [*(first for first, _ in known[1:]), None][: len(known)]
         starts = []
         for (_, path), next_first in zip(known, following, strict=True):
             if next_first is not None and next_first <= after + 1:

@@ -126,7 +126,12 @@ class Control(Controller):
         """Lines numbered after `after`, oldest first."""
         reader: JournalReader = state.journal
         async with state.journal_lock:  # the reader remembers its place
-            page = await asyncio.to_thread(reader.read, after, limit)
+            try:
+                page = await asyncio.to_thread(reader.read, after, limit)
+            except OSError as error:
+                raise unavailable(
+                    f"The journal can't be read: {error.strerror}.", "journal_unreadable"
+                ) from error
         return _json(wire.encode(page))
 
 

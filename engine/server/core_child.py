@@ -50,6 +50,11 @@ class CoreChild:
             return f"The engine core was killed by {signal.Signals(-code).name}."
         return f"The engine core exited with status {code}."
 
+    def kill(self) -> None:
+        """At once; `wait` tells of it."""
+        if self._process.returncode is None:
+            self._process.kill()
+
     async def stop(self, grace_s: float) -> None:
         """Lets a drained core leave for `grace_s`, then ends it."""
         if self._process.returncode is not None:

@@ -42,10 +42,6 @@ MAX_OUTGOING = 8_192
 """Frames waiting for the core; past it the core counts as stuck and new requests are refused."""
 
 
-MAX_SILENCE_S = 30.0
-"""The core reports each second unless it hangs: after so long a silence it gets no more requests."""
-
-
 class CoreLost(Exception):
     """The core can't go on; every open attempt has been told."""
 
@@ -56,6 +52,7 @@ class ClientLimits:
     unread_tokens: int  # of one stream
     recent: int  # ended attempts remembered
     watchers: int  # streams of the state
+    silence_s: float  # of the core, which reports each second: after it, the core gets no more requests
 
 
 class CoreClient:
@@ -74,6 +71,7 @@ class CoreClient:
         self._adapter_waiters: dict[str, list[asyncio.Future[AdapterEvent]]] = {}
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self._heard_s = time.monotonic()
+        self.num_messages = 0  # of the core, so far
         self.stats: Stats | None = None
         self.failure: str | None = None
         self.draining = False
@@ -98,7 +96,7 @@ class CoreClient:
         assert self.core is not None
         if self.draining:
             raise unavailable("The engine is shutting down.", "replica_draining")
-        if time.monotonic() - self._heard_s > MAX_SILENCE_S:
+        if time.monotonic() - self._heard_s > self._limits.silence_s:
             raise unavailable("The engine core does not answer.", "replica_stalled")
 
     def admit(self) -> None:
@@ -185,6 +183,7 @@ class CoreClient:
             while True:
                 frames = await self._transport.recv()
                 self._heard_s = time.monotonic()
+                self.num_messages += 1
                 for frame in frames:
                     self._receive(frame)
         except PeerGone as error:

@@ -31,6 +31,8 @@ LOST_GRACE_S = 1
 ABORT_GRACE_S = 2
 """After the drain, requests that are left are aborted; their clients get this long to read it."""
 CORE_GRACE_S = 5.0
+LOOK_S = 1.0
+"""Between two looks at whether the core still speaks."""
 
 
 class StartFailed(Exception):
@@ -92,6 +94,7 @@ class Replica:
             asyncio.create_task(self._converse()),
             asyncio.create_task(self._watch_child()),
             asyncio.create_task(self._watch_start()),
+            asyncio.create_task(self._watch_silence()),
         ]
         log.info(
             "listening", host=self._settings.host, port=listener.getsockname()[1], core_pid=self._child.pid
@@ -144,6 +147,18 @@ class Replica:
         except TimeoutError:
             self._lost(f"The core was not ready after {self._settings.ready_timeout_s:.0f} s.")
 
+    async def _watch_silence(self) -> None:
+        """A core that hangs is ended, so that whoever supervises this process starts a new one. Silence is
+        counted in looks of our own: a machine that slept, or a stopped server, is no hang of the core."""
+        await asyncio.shield(self._client.ready)
+        num_messages, silent_s = 0, 0.0
+        while silent_s < self._settings.stall_s:
+            await asyncio.sleep(LOOK_S)
+            silent_s = silent_s + LOOK_S if num_messages == self._client.num_messages else 0.0
+            num_messages = self._client.num_messages
+        log.error("core_stalled", silent_s=silent_s, open_requests=self._client.num_open)
+        self._child.kill()
+
     def _lost(self, reason: str) -> None:
         self._client.fail(reason)
         self._http.config.timeout_graceful_shutdown = LOST_GRACE_S
@@ -180,6 +195,7 @@ def _limits(settings: EngineSettings) -> ClientLimits:
         unread_tokens=settings.stream_buffer_tokens,
         recent=settings.recent_requests,
         watchers=settings.state_watchers,
+        silence_s=settings.core_silence_s,
     )
 
 

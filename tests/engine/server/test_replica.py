@@ -238,6 +238,20 @@ def test_the_state_stream_counts_up(engine_server: EngineServer) -> None:
     assert states[0]["model"] == BASE_NAME
 
 
+def test_a_core_that_hangs_gets_no_more_requests(start_engine: Callable[..., EngineServer]) -> None:
+    server = start_engine(MOTET_ENGINE_CORE_SILENCE_S="3")
+    os.kill(server.core_pid, signal.SIGSTOP)
+    try:
+        stalled = wait_for(lambda: (r := server.get("/readyz")).status_code == 503 and r, 15)
+        assert "does not answer" in stalled.text
+        answer = httpx.post(f"{server.url}/v1/completions", json=LONG, headers=server.headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "replica_stalled")
+        assert server.get("/healthz").status_code == 200
+    finally:
+        os.kill(server.core_pid, signal.SIGCONT)
+    wait_for(lambda: server.get("/readyz").status_code == 200, 15)
+
+
 def test_a_killed_core_fails_open_requests_and_the_server(start_engine: Callable[..., EngineServer]) -> None:
     server = start_engine()
     with open_stream(server, 1) as chunks:
@@ -251,6 +265,25 @@ def test_a_killed_core_fails_open_requests_and_the_server(start_engine: Callable
     assert json.loads(trailer.removeprefix(b": motet "))["outcome"] == "core_failed"
     assert b"[DONE]" not in rest
     assert "motet engine: " in (server.folder / "log").read_text()
+
+
+def test_a_core_that_hangs_is_ended_and_the_server_with_it(start_engine: Callable[..., EngineServer]) -> None:
+    server = start_engine(MOTET_ENGINE_STALL_S="3")
+    with open_stream(server, 1) as chunks:
+        os.kill(server.core_pid, signal.SIGSTOP)
+        rest = b"".join(chunks)
+    assert json.loads(rest.rstrip().rpartition(b": motet ")[2])["outcome"] == "core_failed"
+    assert b"[DONE]" not in rest
+    assert server.process.wait(10) == 1
+
+
+def test_a_journal_that_is_gone_is_a_503(start_engine: Callable[..., EngineServer]) -> None:
+    server = start_engine()
+    (server.folder / "journal").rename(server.folder / "elsewhere")
+    assert server.get("/internal/journal").status_code == 503
+    assert server.get("/readyz").status_code == 200
+    (server.folder / "elsewhere").rename(server.folder / "journal")
+    assert server.get("/internal/journal").status_code == 200
 
 
 def test_sigterm_lets_running_requests_finish(start_engine: Callable[..., EngineServer]) -> None:

@@ -19,7 +19,10 @@ from engine.model.linear import Linear, new_linear
 
 @dataclass(frozen=True, slots=True)
 class StepTensors:
-    tokens: Tensor  # int64 [num_tokens]
+    """Rows beyond `num_tokens` are padding (`linear.padded_rows`): computed like others, read by nobody."""
+
+    tokens: Tensor  # int64 [num_rows], num_rows >= num_tokens
+    num_tokens: int
     chunks: Chunks
     lora: LoraStep | None
 
@@ -61,7 +64,7 @@ class LlamaModel:
         self._head = new_linear(self._embedding if config.tied_embeddings else cast["lm_head.weight"])
 
     def forward(self, step: StepTensors, caches: Sequence[LayerCache]) -> Tensor:
-        """The residual stream after the last layer, float32 [num_tokens, hidden]."""
+        """The residual stream after the last layer, float32 [num_rows, hidden]."""
         kernels, shape, eps = self._kernels, self.attention, self.config.norm_eps
         residual = self._embedding[step.tokens].float()
         delta: Tensor | None = None
@@ -70,6 +73,7 @@ class LlamaModel:
             qkv = self._linear(step, index, "qkv", x)
             q = kernels.rotate_and_store(shape, step.chunks, qkv, layer.head_norms, self._cos_sin, cache)
             attended = kernels.attend(shape, step.chunks, q, cache)
+            attended[step.num_tokens :].zero_()  # no chunk wrote there
             delta = self._linear(step, index, "o", attended)
             x = kernels.add_norm(residual, delta, layer.mlp_norm, eps)
             inner = kernels.silu_mul(self._linear(step, index, "gate_up", x))

@@ -18,6 +18,7 @@ from engine.kernels.cpu import open_kernels
 from engine.kernels.lora import KernelAdapter, SlotTable, plan_lora
 from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, Kernels, cut_chunks, new_cache
 from engine.model.config import ModelConfig, ModelRefused, read_config
+from engine.model.linear import padded_rows
 from engine.model.llama import LlamaModel, StepTensors
 from engine.model.sampler import choose, logprobs_of
 from engine.model.weights import base_digest, load_weights
@@ -98,8 +99,10 @@ class ModelRunner:
 
     def _tensors(self, rows: Sequence[Row]) -> StepTensors:
         tokens = [token for row in rows for token in row.tokens]
+        padding = [0] * (padded_rows(len(tokens)) - len(tokens))
         return StepTensors(
-            torch.tensor(tokens, dtype=torch.int64),
+            torch.tensor(tokens + padding, dtype=torch.int64),
+            len(tokens),
             cut_chunks(
                 [(len(row.tokens), row.start, row.block_table) for row in rows], self._model.attention
             ),

@@ -77,7 +77,7 @@ def logits_of(runner: ModelRunner, tokens: list[int]) -> torch.Tensor:
     with torch.inference_mode():
         for start, end in ((0, 33), (33, len(tokens))):
             chunks = cut_chunks([(end - start, start, table)], model.attention)
-            step = StepTensors(torch.tensor(tokens[start:end]), chunks, None)
+            step = StepTensors(torch.tensor(tokens[start:end]), end - start, chunks, None)
             out.append(model.logits(model.forward(step, runner._caches)))
     return torch.cat(out)
 

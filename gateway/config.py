@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     queue_items: int = 4_096  # waiting requests a worker, all tenants
     queue_items_tenant: int = 1_024
     queue_wait_s: float = 120.0
-    replica_running: int = 64  # requests of one replica in flight, all workers together
+    replica_running: int = 64  # choices of one replica in flight, all workers together; its running limit
     connect_timeout_s: float = 2.0
     first_byte_timeout_s: float = 300.0
     idle_timeout_s: float = 120.0  # between two upstream bytes

@@ -90,8 +90,13 @@ class Dispatcher:
     async def _enter(self, trip: Trip, deadline: float, again: bool) -> None:
         if trip.place is None:
             left = deadline - asyncio.get_running_loop().time()
+            call = trip.call
             trip.place = await self._queue.enter(
-                trip.call.principal.tenant, trip.call.most_tokens, wait_s=left, again=again
+                call.principal.tenant,
+                call.most_tokens,
+                weight=call.request.num_choices,
+                wait_s=left,
+                again=again,
             )
 
     async def _try(self, trip: Trip) -> Attempt:

@@ -2,8 +2,13 @@
 
 Each tenant has a virtual time that grows by the tokens of what it was given (start-time fair queueing, Goyal
 et al. 1996, with a tenant as the flow). A free place goes to the waiting tenant whose time is least, so a
-tenant that floods waits behind its own requests, and one alone gets everything. Tokens are an estimate when a
-request starts and are corrected when it ends. Bounded in items, per tenant and in all; each wait has a limit.
+tenant that floods waits behind its own requests. Tokens are an estimate when a request starts and are
+corrected when it ends. Bounded in items, per tenant and in all; each wait has a limit.
+
+Nothing that runs is taken away, so fairness among those that wait isn't enough: a tenant with many long
+requests would hold every place for minutes. So a tenant takes no more once it holds `FREE_SHARE` times the
+places that are free (dynamic thresholds, Choudhury and Hahne 1998): one alone gets seven eighths, and whoever
+comes next finds a place. A request takes a place for each choice, since each runs as a sequence of its own.
 
 Owned by one worker's event loop; nothing here blocks or locks.
 """
@@ -23,10 +28,14 @@ from gateway.queueing.metrics import QUEUE_WAIT, RUNNING, SHED, WAITING
 IDLE_TENANTS = 4_096
 """Tenants whose virtual time is remembered while they have nothing waiting; then those that are behind go."""
 
+FREE_SHARE = 7
+"""Places that a tenant may hold for each one that is left free."""
+
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
     tokens: int
+    weight: int
     future: asyncio.Future[None]
 
 
@@ -35,6 +44,7 @@ class _Flow:
     """One tenant's requests. `ticket` names its one valid entry in the heap."""
 
     time: float = 0.0
+    held: int = 0  # places
     waiting: deque[_Waiter] = field(default_factory=deque)
     ticket: int = -1
 
@@ -42,21 +52,22 @@ class _Flow:
 class Place:
     """The right to have one request at a replica. Given back once, with the tokens really used."""
 
-    def __init__(self, queue: FairQueue, tenant: TenantId, tokens: int) -> None:
+    def __init__(self, queue: FairQueue, tenant: TenantId, waiter: _Waiter) -> None:
         self._queue: FairQueue | None = queue
         self.tenant = tenant
-        self.tokens = tokens
+        self.tokens = waiter.tokens
+        self.weight = waiter.weight
 
     def leave(self, used: int | None = None) -> None:
         """Idempotent. `used` None: the request never ran, and its tenant is charged nothing."""
         if self._queue is not None:
             queue, self._queue = self._queue, None
-            queue._release(self.tenant, self.tokens - (used or 0))
+            queue._release(self.tenant, self.weight, self.tokens - (used or 0))
 
 
 class FairQueue:
-    """`capacity` is how many requests this worker may have at replicas; it moves with their number and
-    health."""
+    """`capacity` is how many sequences this worker may have at replicas; it moves with their number and
+    health. The last request let in may have more choices than places are left."""
 
     def __init__(self, *, capacity: int, max_items: int, max_items_tenant: int, max_wait_s: float) -> None:
         self._capacity = capacity
@@ -72,6 +83,7 @@ class FairQueue:
 
     @property
     def running(self) -> int:
+        """Places taken."""
         return self._running
 
     @property
@@ -83,9 +95,16 @@ class FairQueue:
         self._dispatch()
 
     async def enter(
-        self, tenant: TenantId, tokens: int, *, wait_s: float | None = None, again: bool = False
+        self,
+        tenant: TenantId,
+        tokens: int,
+        *,
+        weight: int = 1,
+        wait_s: float | None = None,
+        again: bool = False,
     ) -> Place:
-        """Waits for a place. `again` puts a request that a replica turned away before its tenant's others.
+        """Waits for room, and takes `weight` places. `again` puts a request that a replica turned away before
+        its tenant's others.
 
         Raises `Unavailable` (503) when the queue is full, `Timeout` (504) when the wait is over; both with
         `Retry-After`.
@@ -95,7 +114,7 @@ class FairQueue:
         if not again:
             self._refuse_when_full(flow)
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(tokens, loop.create_future())
+        waiter = _Waiter(tokens, weight, loop.create_future())
         began = loop.time()
         (flow.waiting.appendleft if again else flow.waiting.append)(waiter)
         self._note_waiting(1)
@@ -116,7 +135,7 @@ class FairQueue:
             self._withdraw(tenant, flow, waiter)
             raise
         QUEUE_WAIT.observe(loop.time() - began)
-        return Place(self, tenant, tokens)
+        return Place(self, tenant, waiter)
 
     def _refuse_when_full(self, flow: _Flow) -> None:
         if self._waiting >= self._max_items:
@@ -127,20 +146,31 @@ class FairQueue:
             raise Unavailable("Too many of your requests are waiting.", code="queue_full")
 
     def _dispatch(self) -> None:
+        over: list[tuple[float, int, TenantId]] = []  # hold their share: few, since each holds several places
         while self._running < self._capacity and self._heap:
-            time, ticket, tenant = heapq.heappop(self._heap)
+            entry = heapq.heappop(self._heap)
+            _, ticket, tenant = entry
             flow = self._flows.get(tenant)
             if flow is None or flow.ticket != ticket or not flow.waiting:
                 continue
-            waiter = flow.waiting.popleft()
-            flow.ticket = -1
-            self._note_waiting(-1)
-            if not waiter.future.done():  # done = cancelled, and about to be withdrawn
-                self._time = max(self._time, time)
-                flow.time = max(flow.time, self._time) + waiter.tokens
-                self._note_running(1)
-                waiter.future.set_result(None)
-            self._activate(tenant, flow)
+            if flow.held >= FREE_SHARE * (self._capacity - self._running):
+                over.append(entry)
+                continue
+            self._let_in(tenant, flow, entry[0])
+        for entry in over:
+            heapq.heappush(self._heap, entry)
+
+    def _let_in(self, tenant: TenantId, flow: _Flow, time: float) -> None:
+        waiter = flow.waiting.popleft()
+        flow.ticket = -1
+        self._note_waiting(-1)
+        if not waiter.future.done():  # done = cancelled, and about to be withdrawn
+            self._time = max(self._time, time)
+            flow.time = max(flow.time, self._time) + waiter.tokens
+            flow.held += waiter.weight
+            self._note_running(waiter.weight)
+            waiter.future.set_result(None)
+        self._activate(tenant, flow)
 
     def _activate(self, tenant: TenantId, flow: _Flow) -> None:
         """Gives a tenant with something waiting its one entry in the heap."""
@@ -157,18 +187,22 @@ class FairQueue:
             if not flow.waiting:
                 flow.ticket = -1
         elif not waiter.future.cancelled():
-            self._release(tenant, waiter.tokens)
+            self._release(tenant, waiter.weight, waiter.tokens)
 
-    def _release(self, tenant: TenantId, unused: int) -> None:
-        self._note_running(-1)
-        flow = self._flows.get(tenant)
-        if flow is not None:
-            flow.time = max(0.0, flow.time - unused)
+    def _release(self, tenant: TenantId, weight: int, unused: int) -> None:
+        self._note_running(-weight)
+        flow = self._flows[tenant]  # kept while it holds a place
+        flow.held -= weight
+        flow.time = max(0.0, flow.time - unused)
         self._dispatch()
 
     def _new_flow(self, tenant: TenantId) -> _Flow:
         if len(self._flows) >= IDLE_TENANTS:
-            idle = [t for t, flow in self._flows.items() if not flow.waiting and flow.time <= self._time]
+            idle = [
+                t
+                for t, flow in self._flows.items()
+                if not flow.waiting and not flow.held and flow.time <= self._time
+            ]
             for each in idle:
                 del self._flows[each]
         flow = self._flows[tenant] = _Flow(time=self._time)

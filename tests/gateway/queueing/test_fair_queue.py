@@ -53,10 +53,10 @@ async def test_places_follow_tokens_not_requests() -> None:
     assert 4 <= order[:20].count(A) <= 6  # one of A's to three of B's
 
 
-async def test_a_lone_tenant_has_all_places_and_the_estimate_is_corrected() -> None:
+async def test_a_lone_tenant_has_seven_eighths_and_the_estimate_is_corrected() -> None:
     queue = make_queue(capacity=8)
-    places = await asyncio.gather(*(queue.enter(A, 10_000) for _ in range(8)))
-    assert queue.running == 8
+    places = await asyncio.gather(*(queue.enter(A, 10_000) for _ in range(7)))
+    assert queue.running == 7
     for place in places:
         place.leave(1)
         place.leave(1)
@@ -69,6 +69,57 @@ async def test_a_lone_tenant_has_all_places_and_the_estimate_is_corrected() -> N
     holder.leave()
     await asyncio.gather(*tasks)
     assert order[:2] in ([A, B], [B, A])
+
+
+@pytest.mark.parametrize("weight", [1, 8])
+async def test_long_requests_of_one_tenant_leave_places_for_the_next_ones(weight: int) -> None:
+    """Nothing of the flood ends; a request with eight choices is eight sequences to a replica."""
+    queue = make_queue(capacity=64, items=1000, tenant_items=500)
+    flood = [asyncio.create_task(queue.enter(A, 10_000, weight=weight)) for _ in range(100)]
+    await settle()
+    assert queue.running == 56
+    for _ in range(3):
+        async with asyncio.timeout(0.1):
+            await queue.enter(TenantId(uuid4()), 10)
+    await settle()
+    assert queue.running == 59  # and none of them let the flood in again
+    for task in flood:
+        task.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
+
+
+async def test_what_others_keep_free_goes_to_the_flood_when_they_leave() -> None:
+    queue = make_queue(capacity=64, tenant_items=100)
+    others = [await queue.enter(TenantId(uuid4()), 10) for _ in range(16)]
+    flood = [asyncio.create_task(queue.enter(A, 10)) for _ in range(80)]
+    await settle()
+    assert queue.running == 16 + 42
+    for place in others:
+        place.leave(10)
+    await settle()
+    assert queue.running == 56
+    held = [task for task in flood if task.done()]
+    while held:
+        held.pop().result().leave(10)
+        await settle()
+        held = [task for task in flood if task.done() and task.result()._queue is not None]
+    assert queue.running == queue.waiting == 0
+
+
+async def test_many_choices_wait_for_no_more_than_one_free_place() -> None:
+    """Else a stream of small requests could keep them out for ever."""
+    queue = make_queue(capacity=4)
+    small = [await queue.enter(TenantId(uuid4()), 10) for _ in range(4)]
+    many = asyncio.create_task(queue.enter(A, 10, weight=8))
+    await settle()
+    assert not many.done()
+    small.pop().leave(10)
+    place = await many
+    assert queue.running == 3 + 8
+    place.leave(10)
+    for each in small:
+        each.leave(10)
+    assert queue.running == 0
 
 
 async def test_bounds_shed_with_retry_after() -> None:

@@ -59,8 +59,9 @@ class Script:
         self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()  # EVALSHA's own name
 
     @classmethod
-    def load(cls, path: Path) -> Script:
-        return cls(path.read_text(encoding="utf-8"))
+    def load(cls, *paths: Path) -> Script:
+        """One script out of its files, one after the other: shared parts come first."""
+        return cls("".join(path.read_text(encoding="utf-8") for path in paths))
 
     async def __call__(
         self, redis: Redis, keys: Sequence[RedisKey], args: Sequence[str | int | float]

@@ -40,9 +40,10 @@ MAX_UNSETTLED = 10_000
 """Ends kept for a Redis that was away; beyond it leases run out by themselves."""
 
 _HERE = Path(__file__).parent
-ADMIT = Script.load(_HERE / "admit.lua")
-RESERVE = Script.load(_HERE / "reserve.lua")
-SETTLE = Script.load(_HERE / "settle.lua")
+_BUCKETS = _HERE / "buckets.lua"
+ADMIT = Script.load(_BUCKETS, _HERE / "admit.lua")
+RESERVE = Script.load(_BUCKETS, _HERE / "reserve.lua")
+SETTLE = Script.load(_BUCKETS, _HERE / "settle.lua")
 RENEW = Script.load(_HERE / "renew.lua")
 
 

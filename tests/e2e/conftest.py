@@ -16,6 +16,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from adapters.base import BaseSpec
 from tests.e2e.documented import Sender
+from tests.metering import journal_lines
 
 DEMO = Path(__file__).resolve().parents[2] / "deploy" / "local" / "demo"
 
@@ -136,21 +137,9 @@ def sender(acme: httpx.Client, credentials: dict[str, str], demo_model_dir: Path
 @pytest.fixture
 def no_trace(engine: httpx.Client) -> Iterator[None]:
     """The engine's journal holds after the test what it held before, probes aside."""
-    before = len(tenants_lines(engine))
+    before = len(journal_lines(engine))
     yield
-    assert len(tenants_lines(engine)) == before
-
-
-def tenants_lines(engine: httpx.Client) -> list[dict[str, Any]]:
-    """The engine's own usage journal: every line of a tenant's attempt."""
-    lines: list[dict[str, Any]] = []
-    after = 0
-    while True:
-        page = engine.get("/internal/journal", params={"after": after, "limit": 1_000}).json()
-        if not page["lines"]:
-            return [line for line in lines if line["purpose"] == "tenant"]
-        lines += page["lines"]
-        after = page["lines"][-1]["n"]
+    assert len(journal_lines(engine)) == before
 
 
 def client_of(url: str, credential: str) -> httpx.Client:

@@ -210,6 +210,39 @@ def test_the_last_to_come_in_the_lowest_class_is_preempted_first(make_bench: Cal
     assert [bench.tokens(r.request) for r in requests] == [expected(r) for r in requests]
 
 
+def test_an_admission_leaves_room_to_grow_while_others_run(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(num_blocks=20, watermark=0.25)
+    bench.send(add("running", [1] * 40, Ask(max_tokens=4)))
+    bench.step()
+    bench.send(add("beside", [2] * 24, Ask(max_tokens=2)))  # 6 blocks of the 10 that are free; 5 must stay
+    bench.step()
+    scheduler = bench.loop._scheduler
+    assert [s.request.add.request for s in scheduler._waiting] == ["beside"]
+    bench.run()
+    bench.send(add("alone", [3] * 70, Ask(max_tokens=2)))  # with nobody to leave it to
+    bench.step()
+    assert [s.request.add.request for s in scheduler._running] == ["alone"]
+    bench.run()
+
+
+def test_nobody_is_admitted_in_the_step_of_a_preemption(make_bench: Callable[..., Bench]) -> None:
+    """What it freed is for those that run: a newcomer would only be the next to be preempted."""
+    bench = make_bench(num_blocks=14)
+    bench.send(*[add(f"long{i}", [i + 1] * 4, Ask(max_tokens=40)) for i in range(3)])
+    scheduler = bench.loop._scheduler
+    preempting_steps = 0
+    for step in range(120):
+        bench.send(add(f"short{step}", [9 + step % 80] * 2, Ask(max_tokens=2)))
+        running, preempted = set(scheduler._running), scheduler.counters.preemptions
+        bench.step()
+        if scheduler.counters.preemptions > preempted:
+            preempting_steps += 1
+            assert set(scheduler._running) <= running
+            assert scheduler.waiting_tokens == sum(sequence.total for sequence in scheduler._waiting)
+    assert preempting_steps > 0
+    bench.run()
+
+
 def test_decoding_goes_on_while_a_long_prompt_is_computed(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(step_tokens=20, num_blocks=120)
     bench.send(add("talking", [1, 2, 3], Ask(max_tokens=30)))

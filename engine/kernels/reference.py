@@ -35,18 +35,19 @@ class ReferenceKernels:
         cache: LayerCache,
     ) -> Tensor:
         heads, kv_heads = shape.num_heads, shape.num_kv_heads
-        parts = qkv.float().view(-1, heads + 2 * kv_heads, shape.head_dim)
+        positions, blocks = _places(shape, chunks)
+        parts = qkv[: len(positions)].float().view(-1, heads + 2 * kv_heads, shape.head_dim)
         q, k, v = torch.split(parts, [heads, kv_heads, kv_heads], dim=1)
         if norms is not None:
             q, k = _norm(q, norms.query, shape.norm_eps), _norm(k, norms.key, shape.norm_eps)
-        positions, blocks = _places(shape, chunks)
         cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=2)
         k = _rotate(k, cos, sin)
         for token, (position, block) in enumerate(zip(positions, blocks, strict=True)):
             cell, lane = position % shape.block_size // LANES, position % LANES
             cache.keys[block, cell, :, : shape.head_dim, lane] = k[token].to(cache.keys.dtype)
             cache.values[block, cell, :, lane, : shape.head_dim] = v[token].to(cache.values.dtype)
-        return _rotate(q, cos, sin).contiguous()
+        padding = qkv.shape[0] - len(positions)
+        return functional.pad(_rotate(q, cos, sin), (0, 0, 0, 0, 0, padding)).contiguous()
 
     def attend(self, shape: AttentionShape, chunks: Chunks, q: Tensor, cache: LayerCache) -> Tensor:
         out = torch.empty(q.shape[0], shape.num_heads, shape.head_dim)

@@ -12,9 +12,12 @@ from engine.kernels.cpu import CpuKernels, open_kernels
 from engine.kernels.reference import ReferenceKernels
 
 
-def test_a_second_start_finds_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_start_finds_the_library(
+    kernels_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path / "fresh"))
     library = built_library()
+    assert library.name == kernels_library.name
     built = library.stat().st_mtime_ns
     assert [path.name for path in library.parent.iterdir()] == [library.name]
     assert built_library() == library

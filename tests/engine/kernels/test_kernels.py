@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine.kernels.build import built_library
 from engine.kernels.cpu import CpuKernels
 from engine.kernels.lora import GROUPS, KernelAdapter, SlotTable, plan_lora, prepare
 from engine.kernels.reference import ReferenceKernels
@@ -32,8 +32,8 @@ class Host:
 
 
 @pytest.fixture(scope="module")
-def cpu() -> CpuKernels:
-    return CpuKernels(built_library(), num_threads=1)
+def cpu(kernels_library: Path) -> CpuKernels:
+    return CpuKernels(kernels_library, num_threads=1)
 
 
 def tolerance(dtype: torch.dtype) -> float:

@@ -77,8 +77,9 @@ def logits_of(runner: ModelRunner, tokens: list[int]) -> torch.Tensor:
     with torch.inference_mode():
         for start, end in ((0, 33), (33, len(tokens))):
             chunks = cut_chunks([(end - start, start, table)], model.attention)
-            step = StepTensors(torch.tensor(tokens[start:end]), end - start, chunks, None)
-            out.append(model.logits(model.forward(step, runner._caches)))
+            padded = [*tokens[start:end], 0, 0, 0]
+            step = StepTensors(torch.tensor(padded), end - start, chunks, None)
+            out.append(model.logits(model.forward(step, runner._caches)[: end - start]))
     return torch.cat(out)
 
 

@@ -69,6 +69,7 @@ def test_bf16_answers_equal_nine_goldens_of_ten(bf16: ModelRunner) -> None:
     assert equal >= 29
 
 
+@pytest.mark.usefixtures("kernels_library")
 def test_a_bf16_answer_keeps_its_bits_alone_in_a_crowd_and_in_chunks(bf16: ModelRunner) -> None:
     """Tokens and log-probabilities are compared exactly: any bit that moved would show in one of 24 steps."""
     rows, _, base = mixed_batch()

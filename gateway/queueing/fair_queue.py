@@ -6,9 +6,9 @@ tenant that floods waits behind its own requests. Tokens are an estimate when a 
 corrected when it ends. Bounded in items, per tenant and in all; each wait has a limit.
 
 Nothing that runs is taken away, so fairness among those that wait isn't enough: a tenant with many long
-requests would hold every place for minutes. So a tenant takes no more once it holds `FREE_SHARE` times the
-places that are free (dynamic thresholds, Choudhury and Hahne 1998): one alone gets seven eighths, and whoever
-comes next finds a place. A request takes a place for each choice, since each runs as a sequence of its own.
+requests would hold every place for minutes. So a tenant takes no more than `FREE_SHARE` times the places that
+it leaves free (dynamic thresholds, Choudhury and Hahne 1998): one alone gets seven eighths, and whoever comes
+next finds a place. A request takes a place for each choice, since each runs as a sequence of its own.
 
 Owned by one worker's event loop; nothing here blocks or locks.
 """
@@ -153,12 +153,18 @@ class FairQueue:
             flow = self._flows.get(tenant)
             if flow is None or flow.ticket != ticket or not flow.waiting:
                 continue
-            if flow.held >= FREE_SHARE * (self._capacity - self._running):
+            if self._holds_its_share(flow):
                 over.append(entry)
                 continue
             self._let_in(tenant, flow, entry[0])
         for entry in over:
             heapq.heappush(self._heap, entry)
+
+    def _holds_its_share(self, flow: _Flow) -> bool:
+        """Whether its next request would leave too little free. The first of a tenant never does."""
+        weight = flow.waiting[0].weight
+        left = self._capacity - self._running - weight
+        return flow.held > 0 and flow.held + weight > FREE_SHARE * left
 
     def _let_in(self, tenant: TenantId, flow: _Flow, time: float) -> None:
         waiter = flow.waiting.popleft()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 from uuid import uuid4
 
 import aiohttp
 import pytest
 
-from gateway.inference.dispatch import Patience
 from gateway.principal import TenantId
 from tests.gateway.inference.conftest import Worker, until
 from tests.gateway.inference.upstream import Upstream
@@ -52,35 +49,4 @@ async def test_a_quiet_tenant_waits_for_one_place_not_for_the_flood(
     assert await asyncio.gather(*flood) == [200] * FLOOD
     await worker.settled()
     worker.keys.now = loud
-    await worker.settled()
-
-
-async def deadline_of(worker: Worker, upstream: Upstream, http: aiohttp.ClientSession) -> int:
-    upstream.seen.clear()
-    assert await post(http, worker) == 200
-    return int(upstream.only().headers["x-motet-deadline-ms"])
-
-
-async def test_the_engine_is_told_how_long_the_first_token_may_take(
-    make_worker: MakeWorker, upstream: Upstream, http: aiohttp.ClientSession
-) -> None:
-    worker = await make_worker(upstream, patience=Patience(10, 4, 5, 3))
-    assert 3_500 < await deadline_of(worker, upstream, http) < 4_000  # it gives up before the gateway does
-
-
-@pytest.mark.parametrize(("waited_s", "left_s"), [(0, 4.0), (10, 4.0), (11, 3.0), (13.99, 0.05), (99, 0.05)])
-def test_waiting_uses_up_the_deadline(waited_s: float, left_s: float) -> None:
-    assert Patience(10, 4, 5, 3).first_token_s(waited_s) == pytest.approx(left_s)
-
-
-async def test_an_attempt_that_the_engine_gave_up_is_a_504_and_bills_nothing(
-    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession
-) -> None:
-    error: dict[str, Any] = {"message": "too late", "type": "server_error", "param": None, "code": "timeout"}
-    upstream.script.refuse = (504, error)
-    began = time.monotonic()
-    assert await post(http, worker) == 504
-    assert time.monotonic() - began < 2
-    (event,) = worker.events()
-    assert event.billed_prompt_tokens == event.billed_completion_tokens == 0
     await worker.settled()

@@ -63,6 +63,8 @@ class Counter:
         room = self._max_model_len - prompt_tokens
         asked = request.token_limit
         param = "messages" if isinstance(request, ChatRequest) else "prompt"
+        if prompt_tokens == 0:  # all of it characters that the vocabulary leaves out
+            raise RequestRefused(f"'{param}' is empty once it is encoded.", param, "empty_value")
         if asked is not None and asked > room:
             raise self._too_long(prompt_tokens, asked, param)
         max_tokens = asked if asked is not None else min(DEFAULT_MAX_TOKENS, room)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import aiohttp
+import httpx
 import psutil
 
 from tests.running_platform import RunningPlatform, survivors
@@ -44,8 +45,18 @@ def test_the_demo_file_is_complete_and_private(running_platform: RunningPlatform
     pids = [engine["pid"] for engine in demo["engines"]] + [
         demo["gateway"]["pid"],
         *demo["gateway"]["worker_pids"],
+        demo["control"]["pid"],
     ]
     assert all(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_control_leads_and_tells_of_its_jobs(running_platform: RunningPlatform) -> None:
+    url = f"{running_platform.demo()['control']['url']}/metrics"
+    deadline = time.monotonic() + 20
+    while "motet_control_leads 1.0" not in (said := httpx.get(url, timeout=10).text):
+        assert time.monotonic() < deadline, said
+        time.sleep(0.1)
+    assert "motet_control_oldest_unsettled_seconds" in said
 
 
 async def test_the_demo_tenants_have_their_limits(running_platform: RunningPlatform) -> None:

@@ -8,6 +8,7 @@ the end of it and leave.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -42,6 +43,7 @@ SHORT_LIFE_S: Final = 5.0  # a worker that died sooner is started again after a 
 MAX_FAILED_STARTS: Final = 3  # in a row: the fault won't pass by itself
 STARTUP_FAILED: Final = 3  # a worker's exit status when it could not begin to serve
 
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  a folder of our own is made in it, and nobody else's used
 LISTEN_FD: Final = "MOTET_LISTEN_FD"
 LIFE_FD: Final = "MOTET_LIFE_FD"
 
@@ -180,10 +182,7 @@ def serve(settings: Settings, host: str, port: int, workers: int) -> None:
     assert workers > 0
     settings = settings.model_copy(update={"workers": workers})
     run_file(settings).parent.mkdir(parents=True, exist_ok=True)
-    metrics = settings.home.absolute() / "run" / "metrics"
-    shutil.rmtree(metrics, ignore_errors=True)  # counters of processes that are gone
-    metrics.mkdir(parents=True)
-    with _listen(host, port) as listener:
+    with _listen(host, port) as listener, _metrics_folder(settings.home.absolute()) as metrics:
         parent = Parent(settings, listener, [Worker(n) for n in range(workers)], metrics)
         with _signals(parent):
             log.info("gateway_listening", host=host, port=listener.getsockname()[1], workers=workers)
@@ -204,6 +203,26 @@ def environment(settings: Settings) -> Mapping[str, str]:
             text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
             named[f"MOTET_{name.upper()}"] = text
     return named
+
+
+@contextmanager
+def _metrics_folder(home: Path) -> Iterator[Path]:
+    """An empty folder for the counters that workers share, in memory where the system has such a place: they
+    are mapped files, and a full disk beneath one kills the worker that writes to it (SIGBUS)."""
+    stem = f"motet-metrics-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
+    for folder in (SHARED_MEMORY / f"{stem}-{os.getpid()}", home / "run" / "metrics"):
+        for left in (*SHARED_MEMORY.glob(f"{stem}-*"), folder):
+            shutil.rmtree(left, ignore_errors=True)  # of a gateway that was killed
+        try:
+            folder.mkdir(parents=folder.is_relative_to(home), mode=0o700)
+        except OSError:  # no such place here, or somebody else's
+            continue
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    raise ServeError(f"no folder for metrics can be made in {home / 'run'}")
 
 
 @contextmanager

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
 import threading
+from types import FrameType
 
 import uvicorn
 
@@ -14,7 +16,7 @@ from gateway.app import create_app
 from gateway.config import Settings
 from gateway.http_protocol import BoundedHttp, connection_limit
 from gateway.serve import LIFE_FD, LISTEN_FD, STARTUP_FAILED
-from gateway.telemetry import configure_logging
+from gateway.telemetry import METRICS_DIR, configure_logging
 
 KEEP_ALIVE_S = 75  # longer than the usual 60 s of a proxy, so that the proxy closes first
 
@@ -23,6 +25,7 @@ def main() -> None:
     configure_logging()
     settings = Settings()
     BoundedHttp.max_connections = connection_limit()
+    _remove_metrics_of_a_killed_parent(os.getppid())
     _follow_parent(int(os.environ[LIFE_FD]))
     server = _server(settings)
     server.run(sockets=[socket.socket(fileno=int(os.environ[LISTEN_FD]))])
@@ -46,6 +49,18 @@ def _server(settings: Settings) -> uvicorn.Server:
             timeout_graceful_shutdown=int(settings.drain_s),
         )
     )
+
+
+def _remove_metrics_of_a_killed_parent(parent: int) -> None:
+    """At the end of this process, which is when uvicorn raises again the signal that told it to stop."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        if os.getppid() != parent:
+            shutil.rmtree(os.environ[METRICS_DIR], ignore_errors=True)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 def _follow_parent(life_fd: int) -> None:

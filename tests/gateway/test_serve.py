@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gateway.config import Settings
-from gateway.serve import ServeError, environment, run_file, serve
+from gateway.serve import SHARED_MEMORY, ServeError, environment, run_file, serve
 
 PROGRAM = """
 from gateway.config import Settings
@@ -74,6 +74,13 @@ def get(settings: Settings, path: str) -> str:
         return text
 
 
+def num_health_checks(settings: Settings) -> int:
+    """As all workers together count them."""
+    mark = 'motet_http_requests_total{method="GET",route="/healthz",status="200"}'
+    lines = get(settings, "/metrics").splitlines()
+    return sum(int(float(line.removeprefix(mark))) for line in lines if line.startswith(mark))
+
+
 def is_gone(pid: int) -> bool:
     """Also true for a process that ended and that nobody has waited for."""
     try:
@@ -89,6 +96,8 @@ def test_workers_come_back_count_together_and_stop_in_order(
     assert first["pid"] == parent.pid
     assert get(ready_settings, "/healthz") == "ok\n"
 
+    eventually(lambda: num_health_checks(ready_settings) == 1)  # counted after it was answered
+
     victim, other = first["worker_pids"]
     os.kill(victim, signal.SIGKILL)
     second = eventually(
@@ -97,12 +106,7 @@ def test_workers_come_back_count_together_and_stop_in_order(
     assert other in second["worker_pids"]
     for _ in range(20):
         assert get(ready_settings, "/healthz") == "ok\n"
-    counted = [
-        line
-        for line in get(ready_settings, "/metrics").splitlines()
-        if 'route="/healthz",status="200"' in line
-    ]
-    assert [line.rpartition(" ")[2] for line in counted if "requests_total" in line] == ["21.0"]
+    eventually(lambda: num_health_checks(ready_settings) == 21)
 
     parent.send_signal(signal.SIGTERM)
     assert parent.wait(PATIENCE_S) == 0
@@ -115,8 +119,10 @@ def test_workers_leave_when_their_parent_is_killed(
 ) -> None:
     state = eventually(lambda: running(ready_settings))
     assert get(ready_settings, "/healthz") == "ok\n"
+    assert len(list(SHARED_MEMORY.glob(f"motet-metrics-*-{parent.pid}"))) == SHARED_MEMORY.exists()
     parent.kill()
     eventually(lambda: all(is_gone(pid) for pid in state["worker_pids"]))
+    assert not list(SHARED_MEMORY.glob(f"motet-metrics-*-{parent.pid}"))
 
 
 def test_a_port_in_use_is_one_clear_line(settings: Settings) -> None:

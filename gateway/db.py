@@ -162,9 +162,10 @@ async def _become(session: TenantRead, tenant: TenantId) -> None:
 
 
 def _passing(error: BaseException | None) -> bool:
-    """SQLSTATE classes 08 (connection), 53 (resources), 57 (cancelled, shutting down), 40 (serialization)."""
+    """SQLSTATE classes 08 (connection), 53 (resources), 57 (cancelled, shutting down), 58 (its disk),
+    40 (serialization)."""
     state = getattr(error, "sqlstate", None) or ""
-    return state[:2] in {"08", "53", "57", "40"}
+    return state[:2] in {"08", "53", "57", "58", "40"}
 
 
 def _unavailable(error: BaseException) -> Unavailable:

@@ -174,7 +174,7 @@ class Walk:
                 try:
                     await self._answer(trip, client, ending)
                 except ApiError as error:
-                    await ending.finish(_cause_of(trip))
+                    await _surely(ending, _cause_of(trip))
                     await client.fail(error)
                 except JournalFailed:
                     await client.fail(Unavailable("The request's usage could not be recorded."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 
 import aiohttp
@@ -95,3 +96,21 @@ async def test_what_outlasts_the_drain_hears_a_typed_error_and_bills_nothing(
     assert b"[DONE]" not in stream
     await worker.settled()
     assert [event.billed_completion_tokens for event in worker.events()] == [0, 0]
+
+
+async def test_a_journal_that_takes_no_line_is_a_503_whatever_the_engine_said(
+    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
+    read_only = os.open(next(worker.journal_dir.glob("*.jsonl")), os.O_RDONLY)
+    os.dup2(read_only, worker.walk._parts.journal._segment.fd)
+    os.close(read_only)
+    body = {"model": "pirate", "messages": [{"role": "user", "content": "x"}]}
+    refused = {"message": "No.", "type": "server_error", "param": None, "code": "x"}
+    for refusal, expected in ((None, "service_unavailable"), ((400, refused), "x")):
+        upstream.script.refuse = refusal
+        async with http.post(f"{worker.url}/v1/chat/completions", json=body) as answer:
+            assert answer.status in (400, 503)
+            assert json.loads(await answer.read())["error"]["code"] == expected
+    await worker.settled()
+    unwritten = worker.walk._parts.journal.unwritten
+    assert [event.billed_completion_tokens for event in unwritten] == [0, 0]

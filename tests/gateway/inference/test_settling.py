@@ -1,4 +1,4 @@
-"""What a request takes from its tokens-per-minute bucket in the end: what is billed, not what was reserved."""
+"""What a request takes from its tokens-per-minute bucket in the end: what is billed, not what it reserved."""
 
 from __future__ import annotations
 

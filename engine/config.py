@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from adapters.wire import MAX_BODY_BYTES
+
 
 def _shared(name: str) -> AliasChoices:
     """A setting that engine and gateway share: `MOTET_ENGINE_<NAME>` wins over `MOTET_<NAME>`."""
@@ -56,7 +58,7 @@ class EngineSettings(BaseSettings):
     threads: int = Field(0, ge=0)  # compute threads; 0 = one per core
 
     # the server
-    max_body_bytes: int = Field(8 * 1024 * 1024, ge=1)
+    max_body_bytes: int = Field(MAX_BODY_BYTES, ge=1)
     body_timeout_s: float = Field(30.0, gt=0)
     inline_encode_bytes: int = Field(4_096, ge=0)  # a longer prompt is encoded in a thread
     stream_buffer_tokens: int = Field(16_384, ge=1)  # unread tokens of a stream before it is cut

@@ -8,6 +8,8 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from adapters.wire import MAX_BODY_BYTES
+
 
 class Settings(BaseSettings):
     """`MOTET_*` environment variables. Secrets have no default."""
@@ -37,7 +39,7 @@ class Settings(BaseSettings):
     control_port: int = 8081
 
     # limits
-    max_body_bytes: int = 8 * 1024 * 1024
+    max_body_bytes: int = MAX_BODY_BYTES
     body_timeout_s: float = 30.0
     max_upload_bytes: int = 2 * 1024 * 1024 * 1024
     upload_timeout_s: float = 3600.0

@@ -20,7 +20,7 @@ from gateway.problems import JSON, PROBLEM, PROBLEM_ROUTES
 log = structlog.get_logger("gateway.access")
 
 MAX_CLIENT_ID: Final = 128
-_CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_CLIENT_ID = re.compile(rf"[\x21-\x7e]{{1,{MAX_CLIENT_ID}}}")
 _QUIET = {"/healthz", "/readyz", "/metrics"}
 
 SECURITY_HEADERS: Final = (

@@ -1,4 +1,4 @@
-"""A customer: owner of keys, adapters and usage."""
+"""A tenant: the owner of keys, adapters and usage."""
 
 from __future__ import annotations
 

@@ -152,6 +152,16 @@ async def test_a_live_workers_lease_is_renewed(redis: Redis, principal: MakePrin
     renewing.cancel()
 
 
+async def test_a_renewal_that_crosses_the_end_takes_no_place(
+    limiter: Limiter, redis: Redis, principal: MakePrincipal
+) -> None:
+    held = await limiter.admit(principal(key=Limits(max_parallel=1)), "short")
+    await limiter.settle(held, 0)
+    before = await redis.keys("*")
+    await limiter._renew_one(held)
+    assert await redis.keys("*") == before == []
+
+
 async def test_counting_after_the_end_changes_nothing(
     limiter: Limiter, redis: Redis, principal: MakePrincipal
 ) -> None:

@@ -170,6 +170,26 @@ async def test_a_retried_request_is_billed_once_on_its_last_attempt(bench: Bench
     assert await bench.rows(request) == {1: ("aborted", 3, 0), 2: ("finished", 20, 20)}
 
 
+async def test_a_request_that_is_billed_already_is_not_billed_again(
+    bench: Bench, tenant: TenantId, tmp_path: Path
+) -> None:
+    """Whatever an engine tells of it later: at most one attempt of a request bills."""
+    journal = Journal(tmp_path)
+    event = make_event(tenant_id=tenant, prompt_tokens=10, completion_tokens=20, billed_completion_tokens=20)
+    await journal.append(event)
+    await drain_own(bench.db, journal)
+    await journal.close()
+    bench.replicas[0].add(tenant, event.request_id)
+    bench.replicas[1].add(tenant, event.request_id, 2)
+    bench.replicas[1].add(tenant, event.request_id, 3, outcome="aborted")
+    assert await bench.after_grace() == 2
+    assert await bench.rows(event.request_id) == {
+        1: ("finished", 20, 20),
+        2: ("finished", 20, 0),
+        3: ("aborted", 20, 0),
+    }
+
+
 async def test_probes_and_failures_bill_nothing(bench: Bench, tenant: TenantId) -> None:
     probe, failed = uuid7(), uuid7()
     bench.replicas[0].add(tenant, probe, purpose="probe")

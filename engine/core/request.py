@@ -45,7 +45,7 @@ class Sequence:
         self.blocks: list[int] = []
         self.slot = BASE_SLOT
         self.num_published = 0  # blocks of this table that were named, or taken by name
-        self.blocked_since: float | None = None  # when it first could not be admitted for want of blocks
+        self.blocked_since: float | None = None  # when it first could not be admitted for want of room
         self.confirmed = not request.add.confirm_choices
         self._keys: list[BlockKey] = []
 

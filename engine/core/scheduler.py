@@ -1,16 +1,16 @@
 """What each step computes: the tokens of which sequences, in which blocks and slots.
 
 Sequences that only need their newest token computed go first (decode), then the rest of the step's token
-budget goes to those further behind (prefill, in chunks), running or newly admitted, in order of priority.
-Whoever can't run now is skipped. Two rules keep skipping from starving anyone: a request rises by a class for
-each `aging_s` it waits, and one that has been short of blocks for `reserve_after_s` has what is free kept for
-it.
+budget goes to those further behind (prefill, in chunks), running or newly admitted: in equal shares to the
+tenants that want some, and within a share in order of priority. Whoever can't run now is skipped. Three rules
+keep skipping from starving anyone: a request rises by a class for each `aging_s` it waits; one that has been
+short of blocks for `reserve_after_s` has what is free kept for it; and a tenant that runs nothing for so long
+gets room from the tenant that holds most.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.core.adapter_pool import AdapterPool
@@ -50,6 +50,7 @@ class Scheduler:
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._now = 0.0
+        self._made_way = float("-inf")  # when sequences were last preempted for a tenant that ran nothing
         self._reserved = 0  # blocks kept for requests that wait for blocks, in this step
         self.counters = SchedulerCounters()
 
@@ -84,9 +85,10 @@ class Scheduler:
         self._now = now
         self._reserved = 0
         was_preempted = self._grow_tables()
+        was_preempted |= self._make_way()
         decoding = [Chunk(s, 1) for s in self._ordered(self._running) if s.remaining == 1]
         budget = self._config.step_tokens - len(decoding)
-        prefilling = list(self._prefill(budget, admit=not was_preempted))
+        prefilling = self._prefill(budget, admit=not was_preempted)
         self._adapters.balance(now, self._tokens_left_on)
         return decoding + prefilling
 
@@ -120,11 +122,70 @@ class Scheduler:
             ):
                 continue
             while sequence.state is State.RUNNING and self._store.num_allocatable == 0:
-                self._preempt(max(self._running, key=self._priority))
+                self._preempt(self._spare() or max(self._running, key=self._priority))
                 was_preempted = True
             if sequence.state is State.RUNNING:
                 sequence.blocks.extend(self._store.allocate(1))
         return was_preempted
+
+    def _make_way(self) -> bool:
+        """Admits the first request of each tenant that runs nothing and has waited too long for room, at the
+        cost of the tenant that holds most; not more often than in each `reserve_after_s`, so that those who
+        are preempted get on between. Returns whether anyone was preempted."""
+        was_preempted = False
+        if self._now - self._made_way < self._config.reserve_after_s:
+            return False
+        running = {s.request.add.tenant for s in self._running}
+        for sequence in self._ordered([s for s in self._waiting if self._is_late(s)]):
+            if sequence.request.add.tenant in running:
+                continue
+            while self._lacks_room(sequence) and (spare := self._spare()) and self._could_fit(sequence):
+                self._preempt(spare)
+                self._made_way = self._now
+                was_preempted = True
+            if self._admit(sequence):
+                running.add(sequence.request.add.tenant)
+            self._reserved = 0  # kept for those that are not admitted here, once a step
+        return was_preempted
+
+    def _lacks_room(self, sequence: Sequence) -> bool:
+        """Whether nothing but room keeps a sequence from running."""
+        request = sequence.request
+        if sequence.choice > 0 and not request.prompt_computed:
+            return False
+        if request.add.adapter is not None and not self._adapters.can_pin(request.add.adapter, self._now):
+            return False
+        if len(self._running) >= self._config.max_running:
+            return True
+        return self._num_lacking(sequence, self._match(sequence)) > 0
+
+    def _could_fit(self, sequence: Sequence) -> bool:
+        """Whether there is room for it once each tenant runs one sequence only. Blocks that are shared count
+        more than once here."""
+        largest: dict[str, int] = {}
+        total = 0
+        for other in self._running:
+            total += len(other.blocks)
+            tenant = other.request.add.tenant
+            largest[tenant] = max(largest.get(tenant, 0), len(other.blocks))
+        return self._num_lacking(sequence, self._match(sequence)) <= total - sum(largest.values())
+
+    def _is_late(self, sequence: Sequence) -> bool:
+        since = sequence.blocked_since
+        return since is not None and self._now - since > self._config.reserve_after_s
+
+    def _spare(self) -> Sequence | None:
+        """The last in priority of the tenant that holds most blocks, out of those that run more than one."""
+        blocks: Counter[str] = Counter()
+        count: Counter[str] = Counter()
+        for sequence in self._running:
+            blocks[sequence.request.add.tenant] += len(sequence.blocks)
+            count[sequence.request.add.tenant] += 1
+        rich = [tenant for tenant in count if count[tenant] > 1]
+        if not rich:
+            return None
+        most = max(rich, key=lambda tenant: blocks[tenant])
+        return max((s for s in self._running if s.request.add.tenant == most), key=self._priority)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Takes everything from a running sequence; it will compute its tokens again, and bill none twice."""
@@ -144,21 +205,36 @@ class Scheduler:
 
     # Prefill and admission
 
-    def _prefill(self, budget: int, *, admit: bool) -> Iterator[Chunk]:
+    def _prefill(self, budget: int, *, admit: bool) -> list[Chunk]:
+        """Shares the budget over the tenants that have something to compute; what some of them leave of their
+        share goes to the others, in order of priority. So one tenant's long prompts slow those of another,
+        and never hold them up."""
         behind = [s for s in self._running if s.remaining > 1]
-        for sequence in self._ordered(behind + self._waiting if admit else behind):
-            if budget == 0:
-                return
-            if sequence.state is State.WAITING and not self._admit(sequence):
+        queue = self._ordered(behind + self._waiting if admit else behind)
+        share = max(1, budget // max(1, len({s.request.add.tenant for s in queue})))
+        left: dict[str, int] = {s.request.add.tenant: share for s in queue}
+        given: dict[Sequence, int] = {}
+        refused: set[Sequence] = set()
+        for sequence, most_of in [*((s, left) for s in queue), *((s, None) for s in queue)]:
+            tenant = sequence.request.add.tenant
+            most = budget if most_of is None else min(budget, most_of[tenant])
+            if most <= 0 or sequence in refused:
                 continue
-            chunk = Chunk(sequence, min(sequence.remaining, budget))
-            budget -= chunk.num_tokens
-            yield chunk
+            if sequence.state is State.WAITING and not self._admit(sequence):
+                refused.add(sequence)  # asked once a step: a refusal may keep blocks for it
+                continue
+            more = min(sequence.remaining - given.get(sequence, 0), most)
+            if more > 0:
+                given[sequence] = given.get(sequence, 0) + more
+                left[tenant] -= more
+                budget -= more
+        return [Chunk(sequence, num_tokens) for sequence, num_tokens in given.items()]
 
     def _admit(self, sequence: Sequence) -> bool:
         """Gives a waiting sequence blocks for all its known tokens, and a slot, or leaves it as it is."""
         request = sequence.request
         if len(self._running) >= self._config.max_running:
+            self._note_blocked(sequence)
             return False
         if sequence.choice > 0 and not request.prompt_computed:
             return False  # it will share the prompt's blocks with choice 0
@@ -178,15 +254,25 @@ class Scheduler:
         return self._store.match(sequence.keys((sequence.total - 1) // block_size, block_size))
 
     def _has_blocks(self, sequence: Sequence, shared: list[int]) -> bool:
-        need = self._config.blocks_for(sequence.total) - len(shared) + self._store.num_cached(shared)
-        floor = self._config.watermark_blocks if self._running else 0
-        if need + floor + self._reserved <= self._store.num_allocatable:
+        lacking = self._num_lacking(sequence, shared)
+        if lacking <= 0:
             return True
+        self._note_blocked(sequence)
+        if self._is_late(sequence):
+            self._reserved += self._num_needed(sequence, shared)
+        return False
+
+    def _num_lacking(self, sequence: Sequence, shared: list[int]) -> int:
+        floor = self._config.watermark_blocks if self._running else 0
+        needed = self._num_needed(sequence, shared) + floor + self._reserved
+        return needed - self._store.num_allocatable
+
+    def _num_needed(self, sequence: Sequence, shared: list[int]) -> int:
+        return self._config.blocks_for(sequence.total) - len(shared) + self._store.num_cached(shared)
+
+    def _note_blocked(self, sequence: Sequence) -> None:
         if sequence.blocked_since is None:
             sequence.blocked_since = self._now
-        elif self._now - sequence.blocked_since > self._config.reserve_after_s:
-            self._reserved += need
-        return False
 
     def _place(self, sequence: Sequence, shared: list[int]) -> None:
         request = sequence.request

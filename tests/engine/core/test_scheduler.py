@@ -255,3 +255,69 @@ def test_decoding_goes_on_while_a_long_prompt_is_computed(make_bench: Callable[.
     assert len(bench.tokens("talking")) == before + 10
     assert bench.tokens("long") == []
     bench.run()
+
+
+def test_a_long_prompt_of_one_tenant_does_not_hold_up_another(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(num_blocks=200, step_tokens=32)
+    bench.send(*[add(f"long{i}", [i + 1] * 200, Ask(tenant="flood", max_tokens=2)) for i in range(3)])
+    bench.step()
+    bench.send(*[add(tenant, [9] * 16, Ask(tenant=tenant, max_tokens=1)) for tenant in ("quiet", "other")])
+    bench.step()
+    bench.step()
+    assert {e.request for e in bench.all_ended()} == {
+        "quiet",
+        "other",
+    }  # shares of ten tokens a step, not of none
+    bench.run()
+    assert all(e.outcome is Outcome.FINISHED for e in bench.all_ended())
+
+
+def test_a_share_that_is_not_wanted_goes_to_the_others(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(num_blocks=200, step_tokens=32)
+    bench.send(add("long", [1] * 180, Ask(tenant="a")), add("short", [2] * 4, Ask(tenant="b")))
+    bench.step()
+    computed = {s.request.add.request: s.computed for s in bench.loop._scheduler._running}
+    assert computed == {"long": 28, "short": 4}
+    bench.run()
+
+
+def test_a_tenant_that_runs_nothing_gets_room_from_the_one_that_holds_most(
+    make_bench: Callable[..., Bench],
+) -> None:
+    """Both where blocks are short and where sequences are."""
+    for limits in ({"num_blocks": 30, "max_running": 8}, {"num_blocks": 400, "max_running": 3}):
+        bench = make_bench(step_s=0.1, reserve_after_s=1.0, step_tokens=64, **limits)
+        flood = [add(f"flood{i}", [i + 1] * 24, Ask(tenant="flood", max_tokens=60)) for i in range(6)]
+        bench.send(*flood)
+        bench.step()
+        quiet = add("quiet", [99] * 20, Ask(tenant="quiet", max_tokens=4))
+        bench.send(quiet)
+        for _ in range(20):
+            bench.step()
+        assert [e.request for e in bench.all_ended()] == ["quiet"]
+        bench.run()
+        for request in (quiet, *flood):
+            assert bench.tokens(request.request) == expected(request)
+
+
+def test_a_tenants_only_sequence_is_never_taken_for_another_tenants(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(num_blocks=30, step_s=0.1, reserve_after_s=1.0)
+    bench.send(add("only", [1] * 80, Ask(tenant="a", max_tokens=30)))
+    bench.step()
+    bench.send(add("waits", [2] * 60, Ask(tenant="b", max_tokens=2)))
+    bench.run()
+    assert bench.loop._scheduler.counters.preemptions == 0
+    assert [e.request for e in bench.all_ended()] == ["only", "waits"]
+
+
+def test_nobody_is_preempted_for_what_would_not_fit_anyway(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(num_blocks=30, step_s=0.1, reserve_after_s=1.0)
+    sizes = {"large": 60, "small": 8}
+    bench.send(*[add(name, [1] * size, Ask(tenant="a", max_tokens=24)) for name, size in sizes.items()])
+    bench.step()
+    bench.send(add("huge", [2] * 100, Ask(tenant="b", max_tokens=2)))
+    for _ in range(22):
+        bench.step()
+    assert bench.loop._scheduler.counters.preemptions == 0
+    bench.run()
+    assert all(e.outcome is Outcome.FINISHED for e in bench.all_ended())

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,11 @@ STOP_TIMEOUT_S = 15.0
 class RunningPlatform:
     """Start it, read what it wrote, stop it as a person would."""
 
-    def __init__(self, home: Path, model: Path, *arguments: str) -> None:
+    def __init__(
+        self, home: Path, model: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.home = home
+        self._environment = dict(environment or {})
         self.port = free_port()
         self._model = model
         self._arguments = arguments
@@ -49,6 +52,7 @@ class RunningPlatform:
             "MOTET_BASE_MODEL": str(self._model),
             "MOTET_BASE_NAME": DEMO_MODEL,
             "MOTET_CACHE_DIR": str(cache_directory()),  # kernels built once a machine, not once a home
+            **self._environment,
         }
         spec = ChildSpec("up", [*argv, *self._arguments], self.output, env, stop_signal=signal.SIGINT)
         self._child = Child(spec)

@@ -67,11 +67,13 @@ def test_it_never_exceeds_the_count(
 def test_windows_that_cut_tokens(
     floor: TokenFloor, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "".join(random.Random(4).choices(["=" * 64, "-" * 80, " " * 60, "word ", "汉字"], k=300))
-    count = len(tokenizer.encode(text).ids)
-    for size in (170, 171, 257, 1_000):
-        monkeypatch.setattr(module, "WINDOW_BYTES", size)
-        assert not floor.passes(text.encode(), count)
+    mixed = "".join(random.Random(4).choices(["=" * 64, "-" * 80, " " * 60, "word ", "汉字"], k=300))
+    longest = "=" * 64 * 300  # nothing but tokens of the greatest length that its bytes have
+    for text in (mixed, longest):
+        count = len(tokenizer.encode(text).ids)
+        for size in (170, 171, 257, 1_000):
+            monkeypatch.setattr(module, "WINDOW_BYTES", size)
+            assert not floor.passes(text.encode(), count)
 
 
 @pytest.mark.parametrize("run", ["a", "ab", "汉字", "qz"])

@@ -148,6 +148,12 @@ def test_a_long_text_is_encoded_without_the_lock(encoder: PromptEncoder) -> None
     assert max(gaps) < took / 2
 
 
+def test_without_the_lock_it_is_the_same_encoding(encoder: PromptEncoder) -> None:
+    text = "naïve 汉字 🎭 <|im_end|> don't 12345 " * 200
+    apart, usual = encoder._tokens(text, special=True), encoder.tokenizer.encode(text)
+    assert (apart.ids, apart.offsets, apart.word_ids) == (usual.ids, usual.offsets, usual.word_ids)
+
+
 PIECES = st.sampled_from(
     [
         " hello",

@@ -18,6 +18,9 @@ class RequestRefused(Exception):
         self.status = status
 
 
+_HEAD, _TAIL = 500, 300
+"""Characters kept of what msgspec says: a field's name is the client's, and may be as long as the body."""
+
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<kind>contains unknown|missing required) field `(?P<name>[^`]*)`")
 _BOUND = re.compile(
@@ -42,7 +45,10 @@ def refusal_of(error: Exception) -> RequestRefused:
     `param`."""
     if not isinstance(error, msgspec.ValidationError):
         return RequestRefused("The body could not be parsed as JSON in UTF-8.", None, None)
-    match = _WHERE.match(str(error))
+    said = str(error)
+    if len(said) > _HEAD + _TAIL:
+        said = f"{said[:_HEAD]}…{said[-_TAIL:]}"
+    match = _WHERE.match(said)
     assert match is not None  # the pattern takes any text
     what, path = match["what"], (match["path"] or "").lstrip(".")
     path = path.split("[...]")[0]  # msgspec says so of a key or value inside an object, without naming it

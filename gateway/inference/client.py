@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -23,7 +24,7 @@ EVENT_STREAM: Final = {
 
 
 class ClientGone(Exception):
-    """It closed its connection, or stopped reading for longer than the limit."""
+    """It closed its connection, or left bytes unread for longer than the limit, all its pauses together."""
 
 
 class Client:
@@ -35,7 +36,7 @@ class Client:
     ):
         self._receive = receive
         self._send = send
-        self._write_timeout_s = write_timeout_s
+        self._patience_s = write_timeout_s  # of all writes: who reads a little now and then holds a place too
         self.keep_alive_s = keep_alive_s
         self.started = False
         self.finished = False
@@ -107,12 +108,14 @@ class Client:
 
     async def _put(self, data: bytes, more: bool) -> None:
         self.finished = not more
+        began = time.monotonic()
         try:
-            async with asyncio.timeout(self._write_timeout_s):
+            async with asyncio.timeout(self._patience_s):
                 await self._send({"type": "http.response.body", "body": data, "more_body": more})
         except TimeoutError:
             self.gone = True
             raise ClientGone from None
+        self._patience_s -= time.monotonic() - began
 
 
 def error_frame(error: ApiError) -> bytes:

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from litestar.types import HTTPReceiveMessage, Message
+
+from gateway.inference.client import Client, ClientGone
+
+PATIENCE_S = 0.2
+
+
+async def nothing() -> HTTPReceiveMessage:
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets that event")
+
+
+class Slow:
+    """A connection that takes each piece only after a while."""
+
+    def __init__(self, pause_s: float) -> None:
+        self.taken = 0
+        self._pause_s = pause_s
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.sleep(self._pause_s)
+            self.taken += 1
+
+
+async def test_who_reads_a_little_now_and_then_does_not_hold_its_place_for_ever() -> None:
+    slow = Slow(PATIENCE_S / 4)
+    client = Client(nothing, slow, write_timeout_s=PATIENCE_S)
+    began = time.monotonic()
+
+    async def answer() -> None:
+        for _ in range(100):
+            await client.write(b"data: {}\n\n")
+
+    with pytest.raises(ClientGone):
+        await answer()
+    assert slow.taken <= 4
+    assert time.monotonic() - began < 4 * PATIENCE_S
+    assert client.gone
+
+
+async def test_a_long_answer_to_a_client_that_reads_takes_as_long_as_it_takes() -> None:
+    quick = Slow(0.0)
+    client = Client(nothing, quick, write_timeout_s=PATIENCE_S)
+    for _ in range(10):
+        await client.write(b"data: {}\n\n")
+        await asyncio.sleep(PATIENCE_S / 5)
+    assert quick.taken == 10

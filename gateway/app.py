@@ -24,6 +24,7 @@ from gateway.inference import routes as inference
 from gateway.principal import Admin, Principal
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
+from gateway.timed_request import TimedRequest
 from gateway.usage import routes as usage
 
 MAX_JSON_BYTES = 1024 * 1024  # of requests that Litestar reads; inference and uploads read their own
@@ -62,6 +63,7 @@ def create_app(settings: Settings) -> Litestar:
             yield
 
     app = _assemble(lifespan=[lifespan], openapi_config=None)
+    app.state.looks = health.Looks()
     app.state.openapi = openapi.render(_assemble(openapi_config=openapi.CONFIG))
     app.asgi_handler = Envelope(app.asgi_handler)
     return app
@@ -80,6 +82,7 @@ def _assemble(**more: Any) -> Litestar:
             "admin": Provide(_admin, sync_to_thread=False),
             "actor": Provide(_actor, sync_to_thread=False),
         },
+        request_class=TimedRequest,
         request_max_body_size=MAX_JSON_BYTES,
         logging_config=None,
         debug=False,

@@ -95,6 +95,14 @@ class MethodNotAllowed(ApiError):
     code = "method_not_allowed"
 
 
+class RequestTimeout(ApiError):
+    """The client sent its body too slowly."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
+
+
 class Conflict(ApiError):
     status = 409
     type = "invalid_request_error"

@@ -22,12 +22,14 @@ from gateway.credentials import same_secret
 from gateway.errors import ApiError, Unauthenticated, Unavailable
 from gateway.redis import redis_errors
 from gateway.services import Services
+from gateway.shared_look import SharedLook
 from gateway.telemetry import METRICS_CONTENT_TYPE, render_metrics
 
 log = structlog.get_logger(__name__)
 
 CHECK_S: Final = 3.0
 DEEP_CHECK_S: Final = 60.0
+DEEP_FRESH_S: Final = 1.0  # a completion each second and worker is the most that strangers can cause
 READY = Gauge("motet_gateway_ready", "1 when the last readiness check passed.", multiprocess_mode="livemin")
 
 
@@ -36,19 +38,28 @@ class Readiness(msgspec.Struct, frozen=True):
     checks: dict[str, str]  # "ok", or why not
 
 
+class Looks:
+    """What anyone may ask for, each looked at once at a time. One a worker."""
+
+    def __init__(self) -> None:
+        self.shallow: SharedLook[dict[str, str]] = SharedLook()
+        self.chat: SharedLook[str] = SharedLook(DEEP_FRESH_S)
+        self.metrics: SharedLook[bytes] = SharedLook()
+
+
 @get("/healthz", opt={PUBLIC: True}, media_type=MediaType.TEXT, summary="This process lives")
 async def healthz() -> str:
     return "ok\n"
 
 
 @get("/readyz", opt={PUBLIC: True}, summary="This process can answer; with deep=1, a chat would succeed")
-async def readyz(services: NamedDependency[Services], deep: FromQuery[bool] = False) -> Response[Readiness]:
-    checks = {
-        "database": await _check(lambda: _database(services), CHECK_S),
-        "redis": await _check(lambda: _redis(services), CHECK_S),
-    }
+async def readyz(
+    services: NamedDependency[Services], state: State, deep: FromQuery[bool] = False
+) -> Response[Readiness]:
+    looks: Looks = state.looks
+    checks = dict(await looks.shallow(lambda: _shallow(services)))
     if deep:
-        checks["chat"] = await _check(services.probe, DEEP_CHECK_S)
+        checks["chat"] = await looks.chat(lambda: _check(services.probe, DEEP_CHECK_S))
     ready = all(outcome == "ok" for outcome in checks.values())
     READY.set(ready)
     return Response(Readiness(ready, checks), status_code=200 if ready else 503)
@@ -56,7 +67,7 @@ async def readyz(services: NamedDependency[Services], deep: FromQuery[bool] = Fa
 
 @get("/metrics", opt={PUBLIC: True}, summary="Prometheus metrics of all workers")
 async def metrics(
-    request: Request[object, object, State], services: NamedDependency[Services]
+    request: Request[object, object, State], services: NamedDependency[Services], state: State
 ) -> Response[bytes]:
     """Public unless `MOTET_METRICS_TOKEN` is set: labels name routes and outcomes, never tenants or keys."""
     wanted = services.settings.metrics_token
@@ -64,8 +75,16 @@ async def metrics(
         request.headers.get("authorization", ""), f"Bearer {wanted.get_secret_value()}"
     ):
         raise Unauthenticated("The metrics token is missing or wrong.", code="invalid_metrics_token")
-    body = await asyncio.to_thread(render_metrics)
+    looks: Looks = state.looks
+    body = await looks.metrics(lambda: asyncio.to_thread(render_metrics))
     return Response(body, headers={"content-type": METRICS_CONTENT_TYPE})
+
+
+async def _shallow(services: Services) -> dict[str, str]:
+    return {
+        "database": await _check(lambda: _database(services), CHECK_S),
+        "redis": await _check(lambda: _redis(services), CHECK_S),
+    }
 
 
 async def _check(look: Callable[[], Awaitable[None]], limit_s: float) -> str:

@@ -58,6 +58,7 @@ _REASONS = {
     "403": "The credential may not do this.",
     "404": "There is no such thing, or not for this caller.",
     "405": "This method is not allowed here.",
+    "408": "The body did not arrive in time.",
     "409": "It clashes with what is there.",
     "413": "The body is too large.",
     "422": "The upload can't be an adapter here.",
@@ -149,7 +150,7 @@ def _complete(path: str, method: str, operation: dict[str, Any], is_public: bool
     if not is_public:
         usual += ["403", "404"]
     if method in _CHANGING:
-        usual.append("409")
+        usual += ["408", "409"]
     for status in {*usual, *(status for status in responses if status >= "400")}:
         kept = responses.get(status, {})
         responses[status] = {

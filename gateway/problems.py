@@ -16,6 +16,7 @@ from litestar.exceptions import (
     ValidationException,
 )
 from litestar.types import ExceptionHandlersMap
+from sqlalchemy.exc import DBAPIError
 
 from adapters.refusal import RequestRefused, refusal_of
 from gateway.errors import (
@@ -33,6 +34,7 @@ PROBLEM_ROUTES = ("/api/",)
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 _TOO_LARGE = 413
+_NOT_A_TEXT = "22021"  # SQLSTATE character_not_in_repertoire: PostgreSQL keeps every character but NUL
 
 AnyRequest = Request[Any, Any, Any]
 
@@ -57,6 +59,8 @@ def as_api_error(error: Exception) -> ApiError:
             return error
         case RequestRefused():
             return from_refusal(error)
+        case DBAPIError() if getattr(error.orig, "sqlstate", None) == _NOT_A_TEXT:
+            return BadRequest("A text of the request holds a NUL character.", code="invalid_value")
         case NotFoundException():
             return NotFound("There is nothing here.")
         case MethodNotAllowedException():

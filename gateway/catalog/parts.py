@@ -17,7 +17,7 @@ from multipart import (
     parse_options_header,
 )
 
-from gateway.errors import ApiError, BadRequest, BodyTooLarge
+from gateway.errors import ApiError, BadRequest, BodyTooLarge, RequestTimeout
 
 CONFIG_PART = "adapter_config.json"
 WEIGHTS_PART = "adapter_model.safetensors"
@@ -26,14 +26,6 @@ MAX_OVERHEAD_BYTES = 64 * 1024
 """Boundaries and part headers around the two files."""
 _MAX_PART_HEADER_BYTES = 1_024
 _WRITE_BYTES = 1 << 20
-
-
-class RequestTimeout(ApiError):
-    """The client sent nothing for too long, or its upload took longer than allowed."""
-
-    status = 408
-    type = "invalid_request_error"
-    code = "request_timeout"
 
 
 class UnsupportedMediaType(ApiError):

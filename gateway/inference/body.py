@@ -6,12 +6,12 @@ import asyncio
 
 from litestar.types import Receive, Scope
 
-from gateway.errors import BadRequest, BodyTooLarge
+from gateway.errors import BodyTooLarge, RequestTimeout
 from gateway.inference.client import ClientGone
 
 
 async def read_body(scope: Scope, receive: Receive, *, most_bytes: int, timeout_s: float) -> bytes:
-    """The whole body. Raises 413 past `most_bytes` (unread, when its length is declared), 400 when it does
+    """The whole body. Raises 413 past `most_bytes` (unread, when its length is declared), 408 when it does
     not come in time, `ClientGone`."""
     _check_declared(scope, most_bytes)
     parts: list[bytes] = []
@@ -28,9 +28,7 @@ async def read_body(scope: Scope, receive: Receive, *, most_bytes: int, timeout_
                 if size > most_bytes:
                     raise _too_large(most_bytes)
     except TimeoutError:
-        late = BadRequest(f"The body did not arrive within {timeout_s:.0f} s.", code="request_timeout")
-        late.status = 408
-        raise late from None
+        raise RequestTimeout(f"The body did not arrive within {timeout_s:.0f} s.") from None
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
 from deploy.local.services import DatabaseUrls
-from gateway import openapi
+from gateway import openapi, timed_request
 from migrations import async_url
 from tests.gateway.conftest import Operator
 
@@ -114,6 +114,44 @@ def test_a_body_over_the_limit_is_413(client: Client, operator: Operator) -> Non
     body = b'{"name": "' + b"x" * (1 << 20) + b'"}'
     answer = client.post("/api/v1/tenants", content=body, headers=operator.headers)
     assert answer.status_code == 413
+
+
+def test_a_nul_character_is_the_clients_fault_wherever_it_stands(client: Client, operator: Operator) -> None:
+    """PostgreSQL takes it in no text."""
+    url = f"/api/v1/tenants/{_new_tenant(client, operator)}/keys"
+    for answer in (
+        client.post("/api/v1/session", json={"email": "a\0b@example.com", "password": "x"}),
+        client.post(url, json={"name": "a\0"}, headers=operator.headers),
+        client.post(url, json={"name": "a", "allowed_models": ["\0"]}, headers=operator.headers),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_value"), answer.text
+
+
+def _new_tenant(client: Client, operator: Operator) -> str:
+    made = client.post("/api/v1/tenants", json={"name": uuid4().hex}, headers=operator.headers)
+    return str(made.json()["id"])
+
+
+async def test_a_body_that_does_not_come_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timed_request, "BODY_S", 0.05)
+    scope: dict[str, Any] = {
+        "type": "http", "method": "POST", "path": "/api/v1/session", "raw_path": b"/api/v1/session",
+        "query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1",
+        "headers": [(b"content-type", b"application/json")], "client": ("127.0.0.1", 1), "server": ("x", 80),
+        "asgi": {"version": "3.0", "spec_version": "2.3"}, "state": {},
+    }  # fmt: skip
+    told: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.sleep(0.01)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    async with asyncio.timeout(5):
+        await client.app(scope, receive, send)
+    assert told[0]["status"] == 408
 
 
 def test_every_answer_has_an_id_and_the_security_headers(client: Client) -> None:

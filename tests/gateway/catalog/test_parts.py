@@ -9,14 +9,13 @@ from gateway.catalog.parts import (
     CONFIG_PART,
     MAX_CONFIG_BYTES,
     WEIGHTS_PART,
-    RequestTimeout,
     UnsupportedMediaType,
     UploadLimits,
     boundary_of,
     check_length,
     receive_parts,
 )
-from gateway.errors import ApiError, BadRequest, BodyTooLarge
+from gateway.errors import ApiError, BadRequest, BodyTooLarge, RequestTimeout
 
 LIMITS = UploadLimits(max_bytes=3 << 20, idle_s=5.0, total_s=20.0)
 BOUNDARY = "xyz"

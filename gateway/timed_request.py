@@ -1,0 +1,26 @@
+"""The request that handlers see whose body Litestar reads: it has to arrive in time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from litestar import Request
+from litestar.datastructures import State
+
+from gateway.errors import RequestTimeout
+
+BODY_S: Final = 30.0
+"""For a whole body of at most `MAX_JSON_BYTES`; inference and uploads read and time their own."""
+
+
+class TimedRequest(Request[Any, Any, State]):
+    """Without it a stranger could hold a connection and a task for ever, a byte now and then."""
+
+    async def body(self) -> bytes:
+        """Raises `RequestTimeout`."""
+        try:
+            async with asyncio.timeout(BODY_S):
+                return await super().body()
+        except TimeoutError:
+            raise RequestTimeout(f"The body did not arrive within {BODY_S:g} s.") from None

@@ -66,9 +66,9 @@ async def test_a_request_keeps_all_it_may_use_while_it_runs_and_what_it_used_whe
 ) -> None:
     upstream.script.stall_after = 3
     meter = await Meter(worker).begin()
-    async with http.post(worker.url + "/v1/chat/completions", data=body(stream=True)) as answer:
+    async with http.post(worker.url + "/v1/chat/completions", data=body(stream=True, n=3)) as answer:
         await answer.content.readany()
-        assert await meter.taken() > 400
+        assert 3 * 400 < await meter.taken() < 3 * 400 + 50  # the prompt once, and each choice at its longest
     await until(worker.events)
     await worker.settled()
     used = 7 + upstream.only().generated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -106,6 +107,7 @@ class CoreSettings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
+    server_pid: int  # whose end is this process's end
     endpoint: str  # ipc address of the server's frames
     model: Path
     name: str
@@ -128,8 +130,9 @@ class CoreSettings(BaseSettings):
 
     @classmethod
     def of(cls, settings: EngineSettings, endpoint: str) -> CoreSettings:
-        fields = set(cls.model_fields) - {"endpoint", "name", "max_open"}
+        fields = set(cls.model_fields) - {"server_pid", "endpoint", "name", "max_open"}
         return cls(
+            server_pid=os.getpid(),
             endpoint=endpoint,
             name=settings.base_name,
             max_open=2 * settings.admission_limit,

@@ -7,8 +7,10 @@ drain, 1 when it can't start or go on, with the reason said to the server first.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -29,12 +31,15 @@ from engine.server.logs import set_up_logs
 
 CAN_NOT_START = (ModelRefused, UnsupportedBase, JournalError, StoreError, OSError, ValueError, MemoryError)
 
+PR_SET_PDEATHSIG = 1
+
 log = logging.getLogger("engine.core")
 
 
 def main(arguments: list[str]) -> int:
     set_up_logs()
     settings = CoreSettings.model_validate_json(arguments[0])
+    _end_with(settings.server_pid)
     with _connected(settings) as transport:
         try:
             loop, journal = _build(settings, transport)
@@ -43,12 +48,27 @@ def main(arguments: list[str]) -> int:
             transport.send([Failed(f"The engine core can't start: {error}")])
             return 1
         with contextlib.closing(journal):
+            _signal_at_parents_end(0)  # from here on the loop looks, and journals what is open
             return loop.run_forever()
+
+
+def _end_with(server_pid: int) -> None:
+    """While the model loads, which takes long, nobody looks at the socket: a server that was killed meanwhile
+    must not leave a core that holds its memory and its journal."""
+    _signal_at_parents_end(signal.SIGKILL)
+    if os.getppid() != server_pid:
+        raise SystemExit(1)
+
+
+def _signal_at_parents_end(number: int) -> None:
+    """0 = none. Linux only; elsewhere the loop sees it, once it runs."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 @contextlib.contextmanager
 def _connected(settings: CoreSettings) -> Iterator[CoreTransport]:
-    transport = CoreTransport(settings.endpoint, parent_pid=os.getppid())
+    transport = CoreTransport(settings.endpoint, parent_pid=settings.server_pid)
     try:
         yield transport
     finally:

@@ -23,6 +23,7 @@ from tests.engine.server.running_engine import (
     OWNER,
     EngineServer,
     launch,
+    read_events,
     settings_of,
     wait_for,
 )
@@ -298,12 +299,25 @@ def test_sigterm_lets_running_requests_finish(start_engine: Callable[..., Engine
 def test_sigkill_of_the_server_ends_the_core(start_engine: Callable[..., EngineServer]) -> None:
     server = start_engine()
     server.process.kill()
-    wait_for(lambda: not os.path.exists(f"/proc/{server.core_pid}/cmdline") or not core_name(server), 5)
+    wait_for(lambda: not command_line(server.core_pid), 5)
 
 
-def core_name(server: EngineServer) -> bytes:
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_that_ends_while_its_core_loads_leaves_none(
+    demo_model_dir: Path, tmp_path: Path, end: signal.Signals
+) -> None:
+    """A core that begins under another parent, or loads under none, would wait for its server for ever."""
+    process = launch(settings_of(demo_model_dir, tmp_path, tmp_path), tmp_path)
+    started = wait_for(lambda: [e for e in read_events(tmp_path / "log") if e["event"] == "core_started"])
+    process.send_signal(end)
+    process.wait(20)
+    wait_for(lambda: not command_line(started[0]["pid"]), 3)
+
+
+def command_line(pid: int) -> bytes:
+    """Empty for a process that has ended, waited for or not."""
     try:
-        return Path(f"/proc/{server.core_pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
         return b""
 

@@ -43,6 +43,8 @@ class Settings(BaseSettings):
     body_timeout_s: float = 30.0
     max_upload_bytes: int = 2 * 1024 * 1024 * 1024
     upload_timeout_s: float = 3600.0
+    tenant_adapter_bytes: int = 100 * 1024**3  # packed, of all versions that a tenant has not retired
+    tenant_adapter_versions: int = 10_000  # of one tenant, not retired
     key_cache_entries: int = 10_000
     key_cache_s: float = 10.0  # oldest age of a cached key; the epoch makes revocation faster
     lease_s: float = 60.0  # a concurrency lease not renewed for this long is free again

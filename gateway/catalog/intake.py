@@ -32,7 +32,7 @@ from gateway.catalog.repository import AdapterRow, Line, NewVersion
 from gateway.catalog.slots import RETRY_AFTER_S, UploadSlots
 from gateway.catalog.spool import Spool
 from gateway.db import Database
-from gateway.errors import Unavailable, Unprocessable
+from gateway.errors import Conflict, Unavailable, Unprocessable
 from gateway.models import AdapterVersion
 from gateway.principal import TenantId
 from gateway.tenants.epochs import Epochs, bump
@@ -69,6 +69,8 @@ class Bench:
     per_worker: int = 4
     per_tenant: int = 2
     proof_timeout_s: float = 300.0
+    tenant_bytes: int = 100 * 1024**3  # stored, of all versions of one tenant
+    tenant_versions: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,7 @@ class Intake:
         same = await self._find_same(line, upload.name, proved.new.content_digest)
         if same is not None:
             return same
+        await self._check_room(line.tenant, proved.new.num_bytes)
         try:
             await self._put(line.tenant, proved)
             stored, epoch = await self._add_rows(line, upload, proved)
@@ -168,6 +171,19 @@ class Intake:
         await self._epochs.publish(line.tenant, epoch)
         self._shelf.hints.prefetch(line.tenant, proved.new.artefact)
         return stored
+
+    async def _check_room(self, tenant: TenantId, num_bytes: int) -> None:
+        """Raises `Conflict` for a tenant that keeps enough already: one must not fill the store of all.
+        Uploads that end at the same time may each find the same room."""
+        async with self._database.tenant_reader(tenant) as session:
+            versions, stored = await repository.stored_by(session, tenant)
+        most, most_bytes = self._bench.tenant_versions, self._bench.tenant_bytes
+        if versions >= most:
+            message = f"A tenant has at most {most:,} versions of adapters. Delete some first."
+            raise Conflict(message, code="too_many_versions")
+        if stored + num_bytes > most_bytes:
+            message = f"A tenant's adapters have at most {most_bytes / 2**30:g} GiB. Delete some first."
+            raise Conflict(message, code="adapter_storage_full")
 
     async def _find_same(self, line: Line, name: str, content_digest: str) -> Stored | None:
         async with self._database.tenant_reader(line.tenant) as session:

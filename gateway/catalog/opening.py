@@ -49,4 +49,9 @@ def _bench(settings: Settings) -> Bench:
     limits = UploadLimits(
         settings.max_upload_bytes, idle_s=settings.body_timeout_s, total_s=settings.upload_timeout_s
     )
-    return Bench(Spool(settings.home / "uploads"), limits)
+    return Bench(
+        Spool(settings.home / "uploads"),
+        limits,
+        tenant_bytes=settings.tenant_adapter_bytes,
+        tenant_versions=settings.tenant_adapter_versions,
+    )

@@ -210,6 +210,15 @@ async def lock_artefact(session: TenantWrite, artefact: str) -> None:
     await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
 
 
+async def stored_by(session: TenantRead, tenant: TenantId) -> tuple[int, int]:
+    """How many versions a tenant has that are not retired, and their bytes."""
+    query = select(func.count(), func.coalesce(func.sum(AdapterVersion.num_bytes), 0)).where(
+        AdapterVersion.tenant_id == tenant, AdapterVersion.state != VersionState.RETIRED
+    )
+    versions, num_bytes = (await session.execute(query)).one()
+    return int(versions), int(num_bytes)
+
+
 async def is_referenced(session: TenantRead, tenant: TenantId, artefact: str) -> bool:
     """Whether a version that is not retired has this artefact."""
     query = select(AdapterVersion.id).where(

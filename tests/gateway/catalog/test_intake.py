@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -21,7 +23,15 @@ from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART, UploadLimits
 from gateway.catalog.service import Catalog
 from gateway.catalog.spool import Spool
 from gateway.db import Database
-from gateway.errors import ApiError, BadRequest, ModelNotFound, NotFound, RateLimited, Unprocessable
+from gateway.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    ModelNotFound,
+    NotFound,
+    RateLimited,
+    Unprocessable,
+)
 from gateway.principal import Limits, Principal, Scope, TenantId
 from gateway.tenants.epochs import Epochs
 from tests.random_adapters import Recipe, write_adapter
@@ -268,3 +278,32 @@ async def test_allowed_models_bound_what_a_key_sees_uses_and_deletes(
             await room.catalog.resolve(only_a, model)
     with pytest.raises(NotFound):
         await room.lifecycle.retire(only_a, ACTOR, "b", None)
+
+
+@pytest.mark.parametrize(
+    ("limit", "code"), [("tenant_versions", "too_many_versions"), ("tenant_bytes", "adapter_storage_full")]
+)
+async def test_a_tenant_does_not_fill_the_store_of_all(
+    room: Room,
+    small: Path,
+    other: Path,
+    new_tenant: Callable[[], Awaitable[TenantId]],
+    limit: str,
+    code: str,
+) -> None:
+    mine, neighbour = await new_tenant(), await new_tenant()
+    first = await room.upload(mine, "a", small)
+    kept = room.kept()
+    most = 1 if limit == "tenant_versions" else first.version.num_bytes
+    tight: dict[str, Any] = {limit: most}
+    wide: dict[str, Any] = {limit: most * 100}
+    room.intake._bench = dataclasses.replace(room.intake._bench, **tight)
+    with pytest.raises(Conflict) as refused:
+        await room.upload(mine, "b", other)
+    assert refused.value.code == code
+    assert room.kept() == kept
+    assert not (await room.upload(mine, "a", small)).created  # what is there already costs nothing
+    await room.lifecycle.retire(principal(mine, 1), ACTOR, "a", None)
+    room.intake._bench = dataclasses.replace(room.intake._bench, **wide)
+    assert (await room.upload(mine, "b", other)).created
+    assert (await room.upload(neighbour, "a", small)).created

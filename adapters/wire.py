@@ -22,6 +22,9 @@ MAX_STOP_CHARS = 256
 MAX_MODEL_CHARS = 192
 MAX_METADATA_PAIRS = 16
 MAX_LOGIT_BIAS = 1_024
+MAX_PROMPT_ITEMS = (
+    1024 * 1024
+)  # token ids; more than any context, so that no body of millions is looked through
 DEFAULT_MAX_TOKENS = 1_024
 """What an absent `max_tokens` means for a base that names no other."""
 
@@ -164,7 +167,7 @@ class ChatRequest(_Generate, frozen=True, kw_only=True):
 class CompletionRequest(_Generate, frozen=True, kw_only=True):
     """`POST /v1/completions`. One prompt a request: as text or as token ids."""
 
-    prompt: str | list[str | TokenId]
+    prompt: str | Annotated[list[str | TokenId], Meta(max_length=MAX_PROMPT_ITEMS)]
     logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     echo: bool | None = None
 

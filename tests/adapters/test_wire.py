@@ -258,6 +258,12 @@ def test_chat_bodies(change: dict[str, Any], message: str, param: str, code: str
         ({"prompt": [-1]}, "Invalid 'prompt[0]': expected int >= 0.", "prompt[0]", "integer_below_min_value"),
         ({"prompt": ["a", 1]}, "'prompt' mixes text and token ids.", "prompt", "invalid_type"),
         (
+            {"prompt": [1] * (1024 * 1024 + 1)},
+            "Invalid 'prompt': expected array of length <= 1048576.",
+            "prompt",
+            "array_above_max_length",
+        ),
+        (
             {"prompt": ["a", "b"]},
             "'prompt' holds more than one prompt; send one request for each.",
             "prompt",

@@ -63,7 +63,8 @@ def test_a_row_that_is_not_finite_fails_alone() -> None:
 
 def test_penalties_equal_their_formulas() -> None:
     """vLLM's: repetition over prompt and answer, by sign; frequency and presence over the answer."""
-    row, prompt, answer = logits(), (3, 4, 4, 9), (4, 8, 8)
+    row, prompt, answer = logits(vocab=20), (3, 4, 4, 9), (4, 8, 8)  # all of it is told, the penalised too
+    row[[3, 4, 8, 9]] = torch.tensor([2.0, -1.5, 1.0, -0.5])
     settings: dict[str, Any] = {"repetition_penalty": 1.7, "frequency_penalty": 0.6, "presence_penalty": -0.4}
     wanted = row.clone()
     for token in set(prompt) | set(answer):

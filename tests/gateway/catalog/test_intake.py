@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from sqlalchemy.exc import IntegrityError
 
 from adapters.base import BaseSpec
 from adapters.store import ObjectStore, artefact_path, open_store
@@ -32,6 +33,7 @@ from gateway.errors import (
     RateLimited,
     Unprocessable,
 )
+from gateway.ids import uuid7
 from gateway.principal import Limits, Principal, Scope, TenantId
 from gateway.tenants.epochs import Epochs
 from tests.random_adapters import Recipe, write_adapter
@@ -167,6 +169,24 @@ async def test_the_same_content_again_is_the_version_that_has_it(
     assert (again.created, again.adapter.aliases) == (False, {"live": 2})
     elsewhere = await room.upload(tenant, "corsair", small)
     assert (elsewhere.created, elsewhere.version.artefact) == (True, first.version.artefact)
+
+
+async def test_a_name_follows_its_tenants_epoch_past_the_cache(
+    room: Room, tenant: TenantId, small: Path, other: Path
+) -> None:
+    """Every change of a tenant's catalog moves its epoch: a cached name is never older."""
+    for number, folder in enumerate((small, other), start=1):
+        stored = await room.upload(tenant, "pirate", folder)
+        resolved = await room.catalog.resolve(principal(tenant, 1 + number), "pirate")
+        assert resolved.adapter is not None
+        assert (resolved.adapter.version, resolved.adapter.artefact) == (number, stored.version.artefact)
+
+
+async def test_an_upload_whose_rows_fail_leaves_nothing_in_the_store(room: Room, small: Path) -> None:
+    """Of a tenant that is not there, which only the last step's foreign key can know."""
+    with pytest.raises(IntegrityError):
+        await room.upload(TenantId(uuid7()), "pirate", small)
+    assert room.kept() == []
 
 
 async def test_uploads_at_once_to_one_name_are_one_after_the_other(

@@ -22,9 +22,7 @@ MAX_STOP_CHARS = 256
 MAX_MODEL_CHARS = 192
 MAX_METADATA_PAIRS = 16
 MAX_LOGIT_BIAS = 1_024
-MAX_PROMPT_ITEMS = (
-    1024 * 1024
-)  # token ids; more than any context, so that no body of millions is looked through
+MAX_PROMPT_ITEMS = 1024 * 1024  # token ids; more than a context has, less than a body holds
 DEFAULT_MAX_TOKENS = 1_024
 """What an absent `max_tokens` means for a base that names no other."""
 

@@ -166,6 +166,18 @@ class BadGateway(ApiError):
     code = "upstream_error"
 
 
+class AnswerTooLong(BadRequest):
+    """The client asked for more than can be passed on (log-probabilities of a long prompt for many choices).
+    Nobody failed, so it counts as an answer that the client cut."""
+
+    code = "answer_too_long"
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(
+            f"A part of the answer is longer than {most_bytes} bytes. Ask for fewer log-probabilities."
+        )
+
+
 def retry_headers(retry_after_s: float) -> dict[str, str]:
     """`Retry-After` in whole seconds (at least 1) and `retry-after-ms`, which SDKs prefer."""
     return {

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from adapters.headers import TRAILER_HEADER
-from gateway.errors import Unavailable
+from gateway.errors import AnswerTooLong, Unavailable
 from gateway.inference.call import Attempt, Trip
 from gateway.inference.ending import Ending
 from gateway.inference.frames import read_trailer
@@ -118,8 +118,14 @@ class Dispatcher:
         elif call.request.streaming:
             attempt.first = await self._first_bytes(upstream)
         else:
-            attempt.first = await read_all(upstream, MAX_UNARY_BYTES, self.patience.idle_s)
+            attempt.first = await self._whole(upstream)
         return attempt
+
+    async def _whole(self, upstream: Upstream) -> bytes:
+        try:
+            return await read_all(upstream, MAX_UNARY_BYTES, self.patience.idle_s)
+        except _TooLong:
+            raise AnswerTooLong(MAX_UNARY_BYTES) from None
 
     async def _refused(self, trip: Trip, attempt: Attempt, upstream: Upstream) -> None:
         """Always raises: what the client hears, `_Busy`, or `UpstreamFailed` when another try may do
@@ -156,6 +162,10 @@ class Dispatcher:
         return first
 
 
+class _TooLong(UpstreamFailed):
+    """More came than there is room for."""
+
+
 class _Busy(Exception):
     """The replica is at its admission limit."""
 
@@ -174,4 +184,4 @@ async def read_all(upstream: Upstream, most_bytes: int, idle_s: float) -> bytes:
         parts.append(part)
         size += len(part)
         if size > most_bytes:
-            raise UpstreamFailed(f"the replica's answer is longer than {most_bytes} bytes")
+            raise _TooLong(f"the replica's answer is longer than {most_bytes} bytes")

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.errors import AnswerTooLong
 from gateway.inference.call import Attempt
 from gateway.inference.client import Client
-from gateway.inference.frames import FrameScanner, FrameTooLong, sort_frames
+from gateway.inference.frames import MAX_FRAME_BYTES, FrameScanner, FrameTooLong, sort_frames
 from gateway.replicas.driver import UpstreamFailed
 
 
@@ -27,7 +28,7 @@ class Relayed:
 
 
 async def relay(attempt: Attempt, client: Client, idle_s: float) -> Relayed:
-    """Sends all but the terminal bytes; sets `attempt.trailer`. Raises `ClientGone`."""
+    """Sends all but the terminal bytes; sets `attempt.trailer`. Raises `ClientGone`, `AnswerTooLong`."""
     assert attempt.upstream is not None
     scanner, result = FrameScanner(), Relayed()
     chunk = attempt.first
@@ -36,8 +37,10 @@ async def relay(attempt: Attempt, client: Client, idle_s: float) -> Relayed:
             await _pass_on(scanner.feed(chunk), attempt, client, result)
             if attempt.trailer is None:
                 chunk = await _next(attempt, client, idle_s)
-    except (UpstreamFailed, FrameTooLong):
+    except UpstreamFailed:
         result.broke_off = True
+    except FrameTooLong:
+        raise AnswerTooLong(MAX_FRAME_BYTES) from None
     result.broke_off = attempt.trailer is None
     return result
 

@@ -17,7 +17,7 @@ from adapters.refusal import RequestRefused
 from adapters.wire import InferenceRequest
 from gateway.catalog.resolved import Resolved
 from gateway.envelope import client_request_id_of, request_id_of, stopping
-from gateway.errors import ApiError, BadGateway, Unavailable, from_refusal
+from gateway.errors import AnswerTooLong, ApiError, BadGateway, Unavailable, from_refusal
 from gateway.inference import metrics
 from gateway.inference.body import read_body
 from gateway.inference.call import Attempt, Call, Endpoint, Trip
@@ -174,7 +174,7 @@ class Walk:
                 try:
                     await self._answer(trip, client, ending)
                 except ApiError as error:
-                    await _surely(ending, _cause_of(trip))
+                    await _surely(ending, _cause_of(trip, error))
                     await client.fail(error)
                 except JournalFailed:
                     await client.fail(Unavailable("The request's usage could not be recorded."))
@@ -225,9 +225,11 @@ async def _surely(ending: Ending, cause: Cause) -> None:
         log.critical("usage_not_recorded", reason=str(error))
 
 
-def _cause_of(trip: Trip) -> Cause:
+def _cause_of(trip: Trip, error: ApiError) -> Cause:
     """An attempt that the engine itself ended has its own outcome; any other broke off."""
     attempt = trip.attempt
+    if isinstance(error, AnswerTooLong):
+        return Cause.CLIENT_LEFT
     return Cause.COMPLETE if attempt is not None and attempt.trailer is not None else Cause.FAILED
 
 

@@ -99,7 +99,7 @@ class PromptEncoder:
 
     def _encode(self, text: str, limit: int, param: str, *, special: bool) -> list[int]:
         length = max(1, limit) * FIRST_PREFIX_CHARS_PER_TOKEN
-        if len(text) > length and self._floor is not None and self._floor.passes(text.encode(), limit):
+        if len(text) > limit and self._floor is not None and self._floor.passes(text.encode(), limit):
             _refuse_length(limit, param)
         while length * _PREFIX_GROWTH <= len(text):  # else the whole text is about as cheap
             prefix = self._tokens(text[:length], special)

@@ -3,11 +3,13 @@
 Encoding takes time in proportion to the text, and one unbroken run of letters can't be judged by a prefix:
 only its end settles its tokens. The floor refuses such a text unread. It holds for byte-level BPE, whose
 tokens stand for consecutive bytes of the text: in a window, all tokens but the two at its edges lie inside,
-each no longer than the longest token of the vocabulary that is made of bytes which the window has.
+each no longer than the longest token of the vocabulary that is made of bytes which the window has. And where
+no token reaches over the end of a word, a text has at least as many tokens as words.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +20,8 @@ from adapters.byte_alphabet import BYTE_OF
 
 WINDOW_BYTES: Final = 16 * 1024
 _WORDS: Final = 4  # of 64 bits: a set of bytes
+_WORD_END: Final = re.compile(rb"[0-9A-Za-z] ")
+_IN_WORDS: Final = np.array([chr(byte).isascii() and chr(byte).isalnum() for byte in range(256)])
 
 
 class TokenFloor:
@@ -29,11 +33,14 @@ class TokenFloor:
         held = np.frombuffer(b"".join(self._tokens), dtype=np.uint8)
         token = np.repeat(np.arange(len(tokens)), [len(each) for each in self._tokens])
         self._masks = np.zeros((len(tokens), _WORDS), dtype=np.uint64)
+        self._ends_at_words = _WORD_END.search(b"\n".join(tokens)) is None
         np.bitwise_or.at(self._masks, (token, held // 64), np.uint64(1) << (held % 64).astype(np.uint64))
 
     def passes(self, text: bytes, limit: int) -> bool:
         """Whether the text has more than `limit` tokens for certain; False says nothing."""
         text = text.translate(None, self._tokenless)  # a byte without a token of its own is left out
+        if self._ends_at_words and _num_word_ends(text) > limit:
+            return True
         longest: dict[bytes, int] = {}  # by the bytes of a window: usual text has the same ones all along
         found = 0
         for start in range(0, len(text), WINDOW_BYTES):
@@ -81,6 +88,12 @@ def _keeps_every_byte(part: Mapping[str, Any] | None) -> bool:
     return (
         "ByteLevel" in kinds and set(kinds) <= {"ByteLevel", "Digits", "Split", "Punctuation"} and not removes
     )
+
+
+def _num_word_ends(text: bytes) -> int:
+    """How often a letter or digit stands before a space."""
+    held = np.frombuffer(text, dtype=np.uint8)
+    return int(np.count_nonzero(_IN_WORDS[held[:-1]] & (held[1:] == 0x20)))
 
 
 def _set_of(window: NDArray[np.uint8]) -> NDArray[np.uint64]:

@@ -48,6 +48,8 @@ RUNS = [
     "<|im_start|>",
     "é",
     "1",
+    "word ",
+    "1 2,",
     "abcdefghij",
     "\x04",
     "a\x04",
@@ -84,6 +86,25 @@ def test_an_unbroken_run_passes(floor: TokenFloor, run: str) -> None:
 def test_a_run_behind_all_letters_passes_too(floor: TokenFloor) -> None:
     text = "".join(map(chr, range(32, 127))) * 40 + "a" * 600_000
     assert floor.passes(text.encode(), 8_192)
+
+
+def test_more_words_than_tokens_allowed(floor: TokenFloor, tokenizer: Tokenizer) -> None:
+    text = "It has 8 of 9 lives, and 1 more. " * 40
+    words = text.count(" ") - 2 * 40  # a comma or a full stop is no part of a word
+    assert floor.passes(text.encode(), words - 1)
+    assert not floor.passes(text.encode(), len(tokenizer.encode(text).ids))
+
+
+def test_a_text_without_a_token(floor: TokenFloor) -> None:
+    assert not floor.passes(b"\x04" * 9_000, 10)
+    assert not floor.passes(b"", 0)
+
+
+def test_words_prove_nothing_where_a_token_holds_two(facts: dict[str, Any]) -> None:
+    joined = [*facts["added_tokens"], {"content": "New York"}]
+    floor = token_floor({**facts, "added_tokens": joined})
+    assert floor is not None
+    assert not floor.passes(b"New York " * 100, 150)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from adapters.local_files import replacing, translated
 from adapters.store import Denied, InvalidPath, NotFound, StoreError, Unavailable, check_path
 
 CONNECT_TIMEOUT_S: Final = 3.0
-READ_TIMEOUT_S: Final = 20.0
+READ_TIMEOUT_S: Final = 10.0  # a server that hangs holds a loader for so long, times the attempts
 MAX_ATTEMPTS: Final = 3
 PART_BYTES: Final = 8 * 1024 * 1024
 MAX_PARALLEL: Final = 4  # ranges of one fetch, parts of one put

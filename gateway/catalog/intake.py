@@ -162,8 +162,10 @@ class Intake:
         if same is not None:
             return same
         await self._check_room(line.tenant, proved.new.num_bytes)
+        # A put that failed left nothing, or what control finds in the store and removes: asking a store that is
+        # away to delete would only double the wait.
+        await self._put(line.tenant, proved)
         try:
-            await self._put(line.tenant, proved)
             stored, epoch = await self._add_rows(line, upload, proved)
         except BaseException:
             await asyncio.shield(self._shelf.clear(line.tenant, [proved.new.artefact]))

@@ -162,8 +162,8 @@ class Intake:
         if same is not None:
             return same
         await self._check_room(line.tenant, proved.new.num_bytes)
-        # A put that failed left nothing, or what control finds in the store and removes: asking a store that is
-        # away to delete would only double the wait.
+        # A put that failed left nothing, or what control finds in the store and removes: to ask a store that
+        # is away to delete would only double the wait.
         await self._put(line.tenant, proved)
         try:
             stored, epoch = await self._add_rows(line, upload, proved)

@@ -32,8 +32,18 @@ class Findings:
         return sum(self.statuses.values())
 
 
-def fuzz(base_url: str, credential: str, base_model: str, budget_s: float) -> Findings:
-    """Sends valid and invalid requests to every operation of tenants until `budget_s` is spent."""
+@dataclass(frozen=True)
+class Effort:
+    """How long and how much. `repeatable`: the same requests in each run, so that a red one is a change's."""
+
+    budget_s: float
+    examples: int = 10_000  # most of them for each operation and mode
+    repeatable: bool = False
+
+
+def fuzz(base_url: str, credential: str, base_model: str, effort: Effort) -> Findings:
+    """Sends valid and invalid requests to every operation of tenants until the effort is spent."""
+    budget_s = effort.budget_s
     document: dict[str, Any] = requests.get(f"{base_url}/openapi.json", timeout=60).json()
     _tame(document, base_model)
     schema = schemathesis.openapi.from_dict(document)
@@ -50,7 +60,7 @@ def fuzz(base_url: str, credential: str, base_model: str, budget_s: float) -> Fi
         for left, operation in zip(range(len(operations), 0, -1), operations, strict=True):
             began, share_s = time.monotonic(), budget_s / left
             for mode, part in ((GenerationMode.POSITIVE, 0.5), (GenerationMode.NEGATIVE, 1.0)):
-                _fuzz_operation(target, operation, mode, began + share_s * part)
+                _fuzz_operation(target, operation, (mode, effort), began + share_s * part)
             budget_s = max(0.0, budget_s - (time.monotonic() - began))
     return findings
 
@@ -84,11 +94,15 @@ class _Target:
     findings: Findings
 
 
-def _fuzz_operation(target: _Target, operation: Any, mode: GenerationMode, until: float) -> None:
+def _fuzz_operation(
+    target: _Target, operation: Any, how: tuple[GenerationMode, Effort], until: float
+) -> None:
+    mode, effort = how
     documented = {str(status) for status in operation.definition.raw["responses"]}
 
     @settings(
-        max_examples=10_000,
+        max_examples=effort.examples,
+        derandomize=effort.repeatable,
         deadline=None,
         database=None,
         phases=[Phase.generate],

@@ -7,13 +7,13 @@ from typing import Any
 import httpx
 
 from tests.acceptance.conftest import Record, seconds
-from tests.fuzzing import fresh_key, fuzz
+from tests.fuzzing import Effort, fresh_key, fuzz
 
 
 def test_fuzz(base_url: str, admin: httpx.Client, platform: dict[str, Any], record: Record) -> None:
     budget_s = seconds("FUZZ", 300)
     with fresh_key(admin) as key:
-        findings = fuzz(base_url, key, platform["base_model"], budget_s)
+        findings = fuzz(base_url, key, platform["base_model"], Effort(budget_s))
     record.write(
         "Valid and invalid requests, generated from the OpenAPI document (schemathesis), to all of `/v1`.",
         {

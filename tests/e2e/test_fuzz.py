@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import httpx
 
-from tests.fuzzing import fresh_key, fuzz
+from tests.fuzzing import Effort, fresh_key, fuzz
 
-BUDGET_S = 20.0
+EFFORT = Effort(budget_s=90.0, examples=40, repeatable=True)
 
 
 def test_only_documented_answers(base_url: str, admin: httpx.Client, base_model: str) -> None:
     with fresh_key(admin) as key:
-        findings = fuzz(base_url, key, base_model, BUDGET_S)
+        findings = fuzz(base_url, key, base_model, EFFORT)
     print(findings.statuses)
     assert findings.wrong == []
     assert findings.statuses.get(200, 0) > 0

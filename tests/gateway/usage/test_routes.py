@@ -42,3 +42,7 @@ async def test_who_may_not_and_what_makes_no_sense(
         refused = client.get(f"/v1/usage?{query}", headers=headers)
         assert refused.status_code == 400
         assert refused.json()["error"]["param"] == "first"
+    for day in ("0001-01-01", "1999-12-31", "9999-12-31"):
+        for param in ("first", "last"):
+            refused = client.get(f"/v1/usage?{param}={day}", headers=headers)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)

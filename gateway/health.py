@@ -30,7 +30,11 @@ log = structlog.get_logger(__name__)
 CHECK_S: Final = 3.0
 DEEP_CHECK_S: Final = 60.0
 DEEP_FRESH_S: Final = 1.0  # a completion each second and worker is the most that strangers can cause
-READY = Gauge("motet_gateway_ready", "1 when the last readiness check passed.", multiprocess_mode="livemin")
+READY = Gauge(
+    "motet_gateway_ready",
+    "1 when the last readiness check of any worker passed.",
+    multiprocess_mode="mostrecent",
+)
 
 
 class Readiness(msgspec.Struct, frozen=True):

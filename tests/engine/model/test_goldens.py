@@ -19,6 +19,8 @@ from tests.engine.model.goldens import DEMO, NAMES, Driver, Stream, golden, kern
 
 NEAR_TIE = 1e-3
 CLOSE = 2e-3
+BF16_NEAR_TIE = 0.25
+"""Two steps of a bfloat16 logit between 16 and 32, which is where the best ones lie."""
 
 
 def demo_runner(model_dir: Path, dtype: str, rope_dtype: str = "float32") -> ModelRunner:
@@ -65,7 +67,20 @@ def test_fp32_goldens_in_one_mixed_batch(demo_model_dir: Path) -> None:
 def test_bf16_answers_equal_nine_goldens_of_ten(bf16: ModelRunner) -> None:
     rows, entries, base = mixed_batch()
     Driver(bf16).run(interleaved(rows, base))
-    equal = sum(row.generated == entry["token_ids"] for row, entry in zip(rows, entries, strict=True))
+    equal = 0
+    for row, entry in zip(rows, entries, strict=True):
+        pairs = list(zip(row.generated, entry["token_ids"], row.logprobs, strict=False))
+        parted = next(((wanted, told) for token, wanted, told in pairs if token != wanted), None)
+        if parted is None:
+            assert row.generated == entry["token_ids"]
+            equal += 1
+            continue
+        wanted, told = parted
+        (_, best), (second, behind) = told.top[:2]
+        print(f"{entry['user']!r} parts from its golden at a gap of {best - behind:.3f}")
+        assert second == wanted, f"{entry['user']}: {row.generated}"
+        assert best - behind <= BF16_NEAR_TIE, f"{entry['user']}: {row.generated}"
+    print(f"{equal} of {len(rows)} equal")
     assert equal >= 29
 
 

@@ -20,7 +20,7 @@ from engine.kernels.shapes import (
     AttentionShape,
     Chunks,
     HeadNorms,
-    Kernels,
+    HostOps,
     LayerCache,
 )
 
@@ -41,7 +41,7 @@ class CShape(ctypes.Structure):
     )
 
 
-def open_kernels(num_threads: int) -> Kernels:
+def open_kernels(num_threads: int) -> HostOps:
     """The C++ kernels, or their twins where they can't be built (with a warning that says what it costs)."""
     try:
         return CpuKernels(built_library(), num_threads)

@@ -5,26 +5,20 @@ The residual stream is float32; everything else is in the model's dtype, with fl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
 import torch
 from torch import Tensor
 
-from engine.kernels.lora import GROUPS, LoraStep
-from engine.kernels.shapes import AttentionShape, Chunks, HeadNorms, Kernels, LayerCache
+from engine.kernels.lora import GROUPS
+from engine.kernels.shapes import AttentionShape, HeadNorms, Kernels, LayerCache, M
 from engine.model.config import ModelConfig
 from engine.model.linear import Linear, new_linear
 
-
-@dataclass(frozen=True, slots=True)
-class StepTensors:
-    """Rows beyond `num_tokens` are padding (`linear.padded_rows`): computed like others, read by nobody."""
-
-    tokens: Tensor  # int64 [num_rows], num_rows >= num_tokens
-    num_tokens: int
-    chunks: Chunks
-    lora: LoraStep | None
+Reduce = Callable[[Tensor], Tensor]
+"""Sums a [rows, hidden] partial product over the processes of a tensor-parallel group, in place or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +29,19 @@ class _Layer:
     linears: Mapping[str, Linear]  # by fused group
 
 
-class LlamaModel:
+class LlamaModel(Generic[M]):
     def __init__(
         self,
         config: ModelConfig,
         weights: Mapping[str, Tensor],
-        kernels: Kernels,
+        kernels: Kernels[M],
         *,
         dtype: torch.dtype,
         block_size: int,
         max_model_len: int,
+        reduce: Reduce | None = None,
     ) -> None:
+        """`reduce`: None in a single process."""
         self.config = config
         self.attention = AttentionShape(
             config.num_heads,
@@ -56,6 +52,7 @@ class LlamaModel:
             config.norm_eps,
         )
         self._kernels = kernels
+        self._reduce = reduce
         self._cos_sin = config.rope.table(max_model_len)
         cast = {name: tensor.to(dtype) for name, tensor in weights.items()}
         self._embedding = cast["model.embed_tokens.weight"]
@@ -63,21 +60,21 @@ class LlamaModel:
         self._layers = [_layer(config, cast, f"model.layers.{i}.") for i in range(config.num_layers)]
         self._head = new_linear(self._embedding if config.tied_embeddings else cast["lm_head.weight"])
 
-    def forward(self, step: StepTensors, caches: Sequence[LayerCache]) -> Tensor:
+    def forward(self, step: M, caches: Sequence[LayerCache]) -> Tensor:
         """The residual stream after the last layer, float32 [num_rows, hidden]."""
         kernels, shape, eps = self._kernels, self.attention, self.config.norm_eps
         residual = self._embedding[step.tokens].float()
         delta: Tensor | None = None
         for index, (layer, cache) in enumerate(zip(self._layers, caches, strict=True)):
+            linears = layer.linears
             x = kernels.add_norm(residual, delta, layer.attention_norm, eps)
-            qkv = self._linear(step, index, "qkv", x)
-            q = kernels.rotate_and_store(shape, step.chunks, qkv, layer.head_norms, self._cos_sin, cache)
-            attended = kernels.attend(shape, step.chunks, q, cache)
-            attended[step.num_tokens :].zero_()  # no chunk wrote there
-            delta = self._linear(step, index, "o", attended)
+            qkv = kernels.adapted(step, index, "qkv", linears["qkv"], x)
+            q = kernels.rotate_and_store(shape, step, qkv, layer.head_norms, self._cos_sin, cache)
+            attended = kernels.attend(shape, step, q, cache)
+            delta = self._reduced(kernels.adapted(step, index, "o", linears["o"], attended))
             x = kernels.add_norm(residual, delta, layer.mlp_norm, eps)
-            inner = kernels.silu_mul(self._linear(step, index, "gate_up", x))
-            delta = self._linear(step, index, "down", inner)
+            inner = kernels.silu_mul(kernels.adapted(step, index, "gate_up", linears["gate_up"], x))
+            delta = self._reduced(kernels.adapted(step, index, "down", linears["down"], inner))
         assert delta is not None
         residual += delta
         return residual
@@ -87,11 +84,8 @@ class LlamaModel:
         normed = self._kernels.add_norm(residual, None, self._final_norm, self.config.norm_eps)
         return self._head(normed).float()
 
-    def _linear(self, step: StepTensors, layer: int, group: str, x: Tensor) -> Tensor:
-        y = self._layers[layer].linears[group](x)
-        if step.lora is not None:
-            self._kernels.lora(step.lora, layer, group, x, y)
-        return y
+    def _reduced(self, partial: Tensor) -> Tensor:
+        return partial if self._reduce is None else self._reduce(partial)
 
 
 def _layer(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> _Layer:

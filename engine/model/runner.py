@@ -15,11 +15,11 @@ from adapters.wire import MAX_TOP_LOGPROBS
 from engine.core.plan import Row, RowResult, StepPlan
 from engine.core.protocol import TokenLogprob
 from engine.kernels.cpu import open_kernels
-from engine.kernels.lora import KernelAdapter, SlotTable, plan_lora
-from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, Kernels, cut_chunks, new_cache
+from engine.kernels.host import HostKernels, HostStep
+from engine.kernels.lora import KernelAdapter
+from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, HostOps
 from engine.model.config import ModelConfig, ModelRefused, read_config
-from engine.model.linear import padded_rows
-from engine.model.llama import LlamaModel, StepTensors
+from engine.model.llama import LlamaModel
 from engine.model.sampler import choose, logprobs_of
 from engine.model.weights import base_digest, load_weights
 
@@ -46,7 +46,7 @@ class ModelRunner:
     a row's bits don't depend on the other rows of its plan, on how its prompt was cut, or on where its KV
     lies."""
 
-    def __init__(self, model_dir: Path, options: RunnerOptions, kernels: Kernels | None = None) -> None:
+    def __init__(self, model_dir: Path, options: RunnerOptions, ops: HostOps | None = None) -> None:
         """Loads the model. Raises `ModelRefused`."""
         torch.set_num_threads(options.num_threads)
         config = read_config(model_dir)
@@ -58,11 +58,12 @@ class ModelRunner:
         dtype = DTYPES[options.dtype]
         weights = load_weights(model_dir, self.config)
         self.base_digest = base_digest(self.config, weights, dtype)
+        kernels = HostKernels(ops or open_kernels(options.num_threads))
         with torch.inference_mode():
-            self._model = LlamaModel(
+            self._model: LlamaModel[HostStep] = LlamaModel(
                 self.config,
                 weights,
-                kernels or open_kernels(options.num_threads),
+                kernels,
                 dtype=dtype,
                 block_size=options.block_size,
                 max_model_len=self.max_model_len,
@@ -71,8 +72,11 @@ class ModelRunner:
             self.num_blocks = options.num_blocks or _blocks_in(
                 options.kv_bytes, shape, self.config.num_layers, dtype
             )
-            self._caches = [new_cache(shape, self.num_blocks, dtype) for _ in range(self.config.num_layers)]
-        self._slots = SlotTable(options.num_slots, self.config.num_layers, self.config.sites)
+            self._caches = [
+                kernels.new_cache(shape, self.num_blocks, dtype) for _ in range(self.config.num_layers)
+            ]
+        self._kernels = kernels
+        self._slots = kernels.new_slots(options.num_slots, self.config.num_layers, self.config.sites)
         self._tails: dict[int, Tensor] = {}
         _log.info("model %s is loaded: %d KV blocks of %d", model_dir.name, self.num_blocks, self.block_size)
 
@@ -86,7 +90,8 @@ class ModelRunner:
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
         with torch.inference_mode():
-            residual = self._model.forward(self._tensors(plan.rows), self._caches)
+            step = self._kernels.plan(self._model.attention, plan.rows, self._slots)
+            residual = self._model.forward(step, self._caches)
             return self._results(plan.rows, residual)
 
     def install(self, slot: int, adapter: object) -> None:
@@ -96,18 +101,6 @@ class ModelRunner:
 
     def clear(self, slot: int) -> None:
         self._slots.clear(slot)
-
-    def _tensors(self, rows: Sequence[Row]) -> StepTensors:
-        tokens = [token for row in rows for token in row.tokens]
-        padding = [0] * (padded_rows(len(tokens)) - len(tokens))
-        return StepTensors(
-            torch.tensor(tokens + padding, dtype=torch.int64),
-            len(tokens),
-            cut_chunks(
-                [(len(row.tokens), row.start, row.block_table) for row in rows], self._model.attention
-            ),
-            plan_lora(self._slots, [(row.slot, len(row.tokens)) for row in rows]),
-        )
 
     def _results(self, rows: Sequence[Row], residual: Tensor) -> list[RowResult]:
         ends: list[int] = []

@@ -12,10 +12,10 @@ import torch
 import transformers
 
 from engine.core.plan import BASE_SLOT
+from engine.kernels.host import HostStep
 from engine.kernels.reference import ReferenceKernels
 from engine.kernels.shapes import cut_chunks
 from engine.model.config import ModelRefused, parse_config, read_config
-from engine.model.llama import StepTensors
 from engine.model.runner import ModelRunner, RunnerOptions
 from engine.model.weights import load_weights
 
@@ -78,7 +78,7 @@ def logits_of(runner: ModelRunner, tokens: list[int]) -> torch.Tensor:
         for start, end in ((0, 33), (33, len(tokens))):
             chunks = cut_chunks([(end - start, start, table)], model.attention)
             padded = [*tokens[start:end], 0, 0, 0]
-            step = StepTensors(torch.tensor(padded), end - start, chunks, None)
+            step = HostStep(torch.tensor(padded), end - start, chunks, None)
             out.append(model.logits(model.forward(step, runner._caches)[: end - start]))
     return torch.cat(out)
 

@@ -238,7 +238,7 @@ def test_forty_adapters_over_eight_slots_starve_none(
         bench.send(add(request, prompt, Ask(adapter=name, max_tokens=length, service_class=service_class)))
 
     def hot_in_flight() -> Counter[str]:
-        return Counter(r.artefact for r in bench.loop._open.values() if r.artefact and r.artefact[0] == "h")
+        return Counter(r.artefact for r in bench.loop._open if r.artefact and r.artefact[0] == "h")
 
     for step in range(500):
         open_hot = hot_in_flight()

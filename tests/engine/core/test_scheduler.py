@@ -79,7 +79,7 @@ class CoreUse(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.sent)))
         choice = data.draw(st.integers(0, self.sent[name].num_choices - 1))
         count = len(self.bench.tokens(name, choice)) - back
-        is_open = any(key[0] == name for key in self.bench.loop._open)
+        is_open = any(r.add.request == name for r in self.bench.loop._open)
         if count < 1 or not is_open or choice in self.stopped.get(name, {}) or self.bench.transport.inbox:
             return
         self.bench.send(StopChoice(name, 1, choice, count))

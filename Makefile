@@ -33,7 +33,7 @@ fmt: $(STAMP)  ## put the code into shape
 	@$(BIN)/ruff check --fix $(FILES)
 	@$(BIN)/ruff format $(FILES)
 
-bench: $(STAMP)  ## measure throughput and latency of a running platform (ARGS="--help")
+bench: $(STAMP)  ## measure a replica, beside peers where named, or a running platform (ARGS="--help")
 	@$(BIN)/python -m deploy.bench $(ARGS)
 
 venv: $(STAMP)  ## install everything into $(VENV)

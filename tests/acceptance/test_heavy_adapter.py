@@ -14,7 +14,7 @@ from adapters.base import BaseSpec
 from tests.acceptance.conftest import Record
 from tests.churn import PARTS
 from tests.faults import PROMPTS, FaultLoad, Question, Seen, right_answers
-from tests.random_adapters import Recipe, write_adapter
+from deploy.bench.random_adapters import Recipe, write_adapter
 
 MAX_TOKENS = 24
 LOAD_S = 10.0

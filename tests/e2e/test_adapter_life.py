@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from adapters.base import BaseSpec
-from tests.random_adapters import Recipe, write_adapter
+from deploy.bench.random_adapters import Recipe, write_adapter
 
 PARTS = ("adapter_config.json", "adapter_model.safetensors")
 NAME = f"life-{uuid4().hex[:8]}"  # numbers outlive a deletion, so each run has a name of its own

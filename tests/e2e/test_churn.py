@@ -10,7 +10,7 @@ import httpx
 from adapters.base import BaseSpec
 from tests.churn import PROMPTS, Question, answers_alone, churn, long_prompt, upload_all
 from tests.fuzzing import fresh_key
-from tests.random_adapters import mixed_recipe, write_adapter
+from deploy.bench.random_adapters import mixed_recipe, write_adapter
 
 ADAPTERS = 10
 SECONDS = 8.0

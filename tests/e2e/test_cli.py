@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.base import BaseSpec
-from tests.random_adapters import Recipe, write_adapter
+from deploy.bench.random_adapters import Recipe, write_adapter
 
 Motet = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from adapters.base import BaseSpec
 from tests.faults import FaultLoad, Question, right_answers
-from tests.random_adapters import Recipe, write_adapter
+from deploy.bench.random_adapters import Recipe, write_adapter
 
 NAME = "overflows"
 MAX_TOKENS = 24

@@ -13,7 +13,7 @@ import pytest
 from adapters.base import BaseSpec
 from adapters.store import artefact_path
 from tests.churn import PARTS
-from tests.random_adapters import Recipe, write_adapter
+from deploy.bench.random_adapters import Recipe, write_adapter
 from tests.running_platform import RunningPlatform
 
 NAME = "fragile"

@@ -36,7 +36,7 @@ from gateway.errors import (
 from gateway.ids import uuid7
 from gateway.principal import Limits, Principal, Scope, TenantId
 from gateway.tenants.epochs import Epochs
-from tests.random_adapters import Recipe, write_adapter
+from deploy.bench.random_adapters import Recipe, write_adapter
 
 ACTOR = Actor("key:test")
 SCOPES = frozenset({Scope.INFERENCE, Scope.ADAPTERS_WRITE})

@@ -1,4 +1,4 @@
-"""`make bench`: an open-loop load over every demo adapter and the base, and what a client of it feels.
+"""`make bench ARGS=platform`: an open-loop load over every demo adapter and the base, and what clients feel.
 
 Arrivals are drawn beforehand (Poisson, seeded) and kept whatever the answers do: a closed loop would slow
 with the server and hide its queue. Times run from the moment a request was due, not when it was sent.
@@ -19,6 +19,8 @@ import aiohttp
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from deploy.bench.load import percentile
 
 PROMPT = "Explain in a few sentences why the sky is blue, to somebody aged {age}."
 TIMEOUT_S = 300.0
@@ -135,7 +137,7 @@ def _print(load: Load, answers: Sequence[Answer], seconds: float) -> None:
     }
     table = Table("", "p50 ms", "p95 ms", "p99 ms", title=f"{load.num_requests} requests at {load.rate}/s")
     for name, values in rows.items():
-        table.add_row(name, *(f"{1000 * _percentile(values, share):.0f}" for share in (0.5, 0.95, 0.99)))
+        table.add_row(name, *(f"{1000 * percentile(values, share):.0f}" for share in (0.5, 0.95, 0.99)))
     console = Console()
     console.print(table)
     tokens = sum(answer.num_tokens for answer in good)
@@ -144,13 +146,3 @@ def _print(load: Load, answers: Sequence[Answer], seconds: float) -> None:
     )
     errors = [answer.error for answer in answers if answer.error]
     console.print(f"{len(errors)} errors" + (f", the first: {errors[0]}" if errors else ""), markup=False)
-
-
-def _percentile(values: Sequence[float], share: float) -> float:
-    if not values:
-        return float("nan")
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.model.fp8_checkpoint import Fp8Checkpoint, UnknownQuantization, read_quantization
 from engine.model.rope import Rope, read_rope
 
 
@@ -21,8 +22,8 @@ ARCHITECTURES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "
 _USED = {
     "architectures", "attention_bias", "eos_token_id", "head_dim", "hidden_act", "hidden_size",
     "intermediate_size", "layer_types", "max_position_embeddings", "mlp_bias", "num_attention_heads",
-    "num_hidden_layers", "num_key_value_heads", "partial_rotary_factor", "rms_norm_eps",
-    "rope_interleaved", "rope_parameters", "rope_scaling", "rope_theta", "sliding_window",
+    "num_hidden_layers", "num_key_value_heads", "partial_rotary_factor", "quantization_config",
+    "rms_norm_eps", "rope_interleaved", "rope_parameters", "rope_scaling", "rope_theta", "sliding_window",
     "tie_word_embeddings", "use_sliding_window", "vocab_size",
 }  # fmt: skip
 # Fields that change nothing of an answer: training, bookkeeping, tokens that are never added here.
@@ -56,6 +57,7 @@ class ModelConfig:
     head_norms: bool  # Qwen3: an RMS norm on each head of q and k
     sliding_window: int | None  # in use by at least one layer
     eos_token_ids: tuple[int, ...]
+    fp8: Fp8Checkpoint | None = None  # how the checkpoint's weights were quantized
 
     @property
     def sites(self) -> dict[str, tuple[int, int]]:
@@ -123,6 +125,7 @@ def parse_config(raw: Mapping[str, Any], generation_eos: object = None) -> Model
         head_norms=qwen3,
         sliding_window=_sliding_window(raw, architecture),
         eos_token_ids=_token_ids(generation_eos if generation_eos is not None else raw.get("eos_token_id")),
+        fp8=_quantization(raw),
     )
     if num_heads % config.num_kv_heads or head_dim % 2:
         raise ModelRefused(
@@ -160,6 +163,15 @@ def _rope(raw: Mapping[str, Any], head_dim: int) -> Rope:
         return read_rope(raw, head_dim)
     except ValueError as error:
         raise ModelRefused(str(error)) from error
+
+
+def _quantization(raw: Mapping[str, Any]) -> Fp8Checkpoint | None:
+    if raw.get("quantization_config") is None:
+        return None
+    try:
+        return read_quantization(raw["quantization_config"])
+    except UnknownQuantization as error:
+        raise ModelRefused(f"quantization_config: {error}") from error
 
 
 def _kv_heads(raw: Mapping[str, Any], architecture: str, num_heads: int) -> int:

@@ -6,6 +6,9 @@ promise.
 
 oneDNN compiles a kernel of about a megabyte for each number of rows that it meets. So products are padded to
 few of them (`padded_rows`): else memory grows with every new size of a crowd, and each costs a compilation.
+
+Layers in FP8 (docs/decisions/0014) quantize what they are given, token by token, themselves: whoever else
+reads it, as LoRA does, reads it as it was.
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ from __future__ import annotations
 import bisect
 import functools
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from engine.model.config import ModelRefused
+from engine.model.quantization import E4M3, quantize_rows
 
 MOST_ROWS = 256
 SIZES = (2, 4, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 224, MOST_ROWS)
@@ -110,7 +117,102 @@ def _probe(outputs: int, inputs: int, biased: bool, num_threads: int) -> bool:
     return True
 
 
-def new_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
+Quantize = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""[rows, width] → codes and float32 scales [rows, 1], as `quantization.quantize_rows` does."""
+
+
+class Fp8Linear:
+    """On a CPU: what a GPU computes from FP8, by products of the same codes in the model's dtype, which holds
+    them exactly. In bfloat16 a sum of codes is rounded once before the scales apply, and the result once
+    after (a GPU rounds the result alone); a row's bits don't depend on its batch, since no step mixes
+    rows."""
+
+    def __init__(self, codes: Tensor, scale: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+        """`codes` e4m3 [out, in], `scale` float32 [out, 1]."""
+        self._product = _new_product(codes.to(dtype), None)
+        self._scale = scale.t().contiguous()
+        self._bias = bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        codes, scale = quantize_rows(x)
+        y = self._product(codes.to(x.dtype)).float() * scale * self._scale
+        if self._bias is not None:
+            y += self._bias.float()
+        return y.to(x.dtype)
+
+
+class Fp8CudaLinear:
+    """On Hopper and later: products of codes by `torch._scaled_mm`, with a scale for each row of either side.
+    In and out must be multiples of 16. `use_fast_accum` keeps 22 bits of a partial sum, as FP8 serving
+    usually does.
+    """
+
+    def __init__(
+        self, codes: Tensor, scale: Tensor, bias: Tensor | None, quantize: Quantize = quantize_rows
+    ) -> None:
+        if codes.shape[0] % 16 or codes.shape[1] % 16:
+            raise ModelRefused(f"FP8 weights of {list(codes.shape)} are not served: not multiples of 16")
+        self._codes = codes.contiguous().t()  # column-major, as the product wants its second factor
+        self._scale = scale.reshape(1, -1)
+        self._bias = bias
+        self._quantize = quantize
+
+    def __call__(self, x: Tensor) -> Tensor:
+        codes, scale = self._quantize(x)
+        product: Tensor = torch._scaled_mm(
+            codes,
+            self._codes,
+            scale_a=scale,
+            scale_b=self._scale,
+            bias=self._bias,
+            out_dtype=x.dtype,
+            use_fast_accum=True,
+        )
+        return product
+
+
+def new_linear(
+    weight: Tensor,
+    bias: Tensor | None = None,
+    scale: Tensor | None = None,
+    dtype: torch.dtype = torch.bfloat16,
+    quantize: Quantize = quantize_rows,
+) -> Linear:
+    """`scale` [out, 1] comes with a weight in FP8, and only with it; `dtype` is then that of what comes in
+    and goes out, and `quantize` what turns it into codes on a GPU. Raises `ModelRefused` on a GPU without
+    FP8."""
+    if scale is None:
+        return PlainLinear(weight, bias) if weight.is_cuda else _new_product(weight, bias)
+    assert weight.dtype is E4M3
+    if not weight.is_cuda:
+        return Fp8Linear(weight, scale, bias, dtype)
+    if torch.cuda.get_device_capability(weight.device) < (9, 0):
+        raise ModelRefused("FP8 weights need a GPU of compute capability 9.0 (Hopper) or later")
+    return Fp8CudaLinear(weight, scale, bias, quantize)
+
+
+def fused_linear(
+    weights: Mapping[str, Tensor],
+    modules: Sequence[str],
+    dtype: torch.dtype,
+    quantize: Quantize = quantize_rows,
+) -> Linear:
+    """One product for linear modules that read the same input: all of them have a bias, or none, and all are
+    in FP8, or none. Raises `ModelRefused` for a mixture."""
+    scales = [weights.get(f"{module}.weight_scale") for module in modules]
+    biases = [weights.get(f"{module}.bias") for module in modules]
+    if any(scale is None for scale in scales) and any(scale is not None for scale in scales):
+        raise ModelRefused(f"of {', '.join(modules)} some are in FP8 and some are not, which is not served")
+    weight = torch.cat([weights[f"{module}.weight"] for module in modules])
+    return new_linear(weight, _joined(biases), _joined(scales), dtype, quantize)
+
+
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    present = [part for part in parts if part is not None]
+    return torch.cat(present) if present else None
+
+
+def _new_product(weight: Tensor, bias: Tensor | None) -> Linear:
     if not torch._C._has_mkldnn:
         return PlainLinear(weight, bias)
     if weight.dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():

@@ -15,7 +15,8 @@ from torch import Tensor
 from engine.kernels.lora import GROUPS
 from engine.kernels.shapes import AttentionShape, HeadNorms, Kernels, LayerCache, M
 from engine.model.config import ModelConfig
-from engine.model.linear import Linear, new_linear
+from engine.model.linear import Linear, fused_linear, new_linear
+from engine.model.quantization import cast_weights
 
 Reduce = Callable[[Tensor], Tensor]
 """Sums a [rows, hidden] partial product over the processes of a tensor-parallel group, in place or not."""
@@ -54,11 +55,12 @@ class LlamaModel(Generic[M]):
         self._kernels = kernels
         self._reduce = reduce
         self._cos_sin = config.rope.table(max_model_len)
-        cast = {name: tensor.to(dtype) for name, tensor in weights.items()}
+        cast = cast_weights(weights, dtype)
         self._embedding = cast["model.embed_tokens.weight"]
         self._final_norm = cast["model.norm.weight"]
-        self._layers = [_layer(config, cast, f"model.layers.{i}.") for i in range(config.num_layers)]
-        self._head = new_linear(self._embedding if config.tied_embeddings else cast["lm_head.weight"])
+        self._layers = [_layer(config, cast, f"model.layers.{i}.", dtype) for i in range(config.num_layers)]
+        tied = config.tied_embeddings
+        self._head = new_linear(self._embedding) if tied else fused_linear(cast, ["lm_head"], dtype)
 
     def forward(self, step: M, caches: Sequence[LayerCache]) -> Tensor:
         """The residual stream after the last layer, float32 [num_rows, hidden]."""
@@ -88,7 +90,7 @@ class LlamaModel(Generic[M]):
         return partial if self._reduce is None else self._reduce(partial)
 
 
-def _layer(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> _Layer:
+def _layer(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) -> _Layer:
     norms = None
     if config.head_norms:
         norms = HeadNorms(
@@ -98,18 +100,12 @@ def _layer(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> _
         weights[prefix + "input_layernorm.weight"],
         weights[prefix + "post_attention_layernorm.weight"],
         norms,
-        {group: _fused(weights, prefix, sites) for group, sites in GROUPS.items()},
+        {group: fused_linear(weights, _modules(prefix, sites), dtype) for group, sites in GROUPS.items()},
     )
 
 
-def _fused(weights: Mapping[str, Tensor], prefix: str, sites: tuple[str, ...]) -> Linear:
-    """One product for the sites that read the same input: all of them have a bias, or none."""
-    names = [
+def _modules(prefix: str, sites: tuple[str, ...]) -> list[str]:
+    return [
         prefix + ("mlp." if site.startswith(("gate", "up", "down")) else "self_attn.") + site
         for site in sites
     ]
-    weight = torch.cat([weights[f"{name}.weight"] for name in names])
-    biases = [weights.get(f"{name}.bias") for name in names]
-    if all(bias is None for bias in biases):
-        return new_linear(weight)
-    return new_linear(weight, torch.cat([bias for bias in biases if bias is not None]))

@@ -13,14 +13,16 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.model.config import ModelConfig, ModelRefused
+from engine.model.quantization import E4M3, settle_scales
 
-_FLOATS = {torch.bfloat16, torch.float16, torch.float32}
+_FLOATS = {torch.bfloat16, torch.float16, torch.float32, E4M3}
 _DERIVED = re.compile(r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")
 """A buffer that old checkpoints carry; it is computed from the configuration."""
 
 
 def load_weights(model_dir: Path, config: ModelConfig) -> dict[str, Tensor]:
-    """All tensors as stored. Raises `ModelRefused` for missing, unexpected and misshapen ones."""
+    """All tensors as stored, and the scales of those in FP8 in one form (`settle_scales`). Raises
+    `ModelRefused` for missing, unexpected and misshapen ones."""
     expected = expected_shapes(config)
     found: dict[str, Tensor] = {}
     for path, names in _files(model_dir):
@@ -30,6 +32,7 @@ def load_weights(model_dir: Path, config: ModelConfig) -> dict[str, Tensor]:
             found[name] = tensor
     if config.tied_embeddings and "lm_head.weight" in found:
         _check_tied(found)
+    expected |= settle_scales(config, found)
     unexpected = [name for name in found if name not in expected and not _DERIVED.fullmatch(name)]
     missing = [name for name in expected if name not in found]
     if missing:
@@ -53,11 +56,15 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def base_digest(config: ModelConfig, weights: Mapping[str, Tensor], dtype: torch.dtype) -> str:
-    """sha256 over all that decides the bits of KV: configuration, weights as stored, dtype computed in."""
+def base_digest(
+    config: ModelConfig, weights: Mapping[str, Tensor], dtype: torch.dtype, cache: str = ""
+) -> str:
+    """sha256 over all that decides the bits of KV: configuration, weights with their scales (as stored, or as
+    they were quantized), dtype computed in, and how the cache is quantized."""
     digest = hashlib.sha256()
     _feed(digest, repr(config).encode())
     _feed(digest, str(dtype).encode())
+    _feed(digest, cache.encode())
     for name in sorted(weights):
         tensor = weights[name].contiguous()
         _feed(digest, f"{name} {tensor.dtype} {list(tensor.shape)}".encode())

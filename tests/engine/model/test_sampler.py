@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.core.plan import SamplePlan
 from engine.core.protocol import Sampling
-from engine.model.sampler import choose, logprobs_of, uniform
+from engine.model.sampler import all_finite, choose, is_plain, logprobs_of, sample_greedy, uniform
 
 VOCAB = 1000
 
@@ -137,6 +137,54 @@ def test_a_row_that_needs_a_whole_sort_changes_no_other_row() -> None:
                 torch.stack([flat, sharp]), [plan(top_p=0.9999, temperature=2.0), plan(seed=seed, **settings)]
             )
             assert crowd[1].token == alone.token
+
+
+def test_a_mixed_batch_is_chosen_as_each_row_alone() -> None:
+    """Every kind of row beside every other, some that are not finite among them."""
+    settings: dict[str, tuple[Any, ...]] = {
+        "temperature": (0.0, 0.0, 0.7, 1.5),
+        "top_p": (1.0, 0.9, 0.9999),
+        "top_k": (0, 5, 700),
+        "min_p": (0.0, 0.02),
+        "presence_penalty": (0.0, 0.5),
+        "frequency_penalty": (0.0, -0.37),
+        "repetition_penalty": (1.0, 1.3, 1e-45),
+        "logit_bias": ({}, {3: 2.5, VOCAB + 2: 9.0, 8: -100.0}),
+        "logprobs": (None, 0, 3, 20),
+    }
+    dice = random.Random(11)
+    plans = []
+    for number in range(120):
+        chosen = {name: dice.choice(values) for name, values in settings.items()}
+        answer = tuple(dice.randrange(VOCAB) for _ in range(dice.choice((0, 4, 9))))
+        plans.append(plan(answer, (1, 5, 5, 8), (2, 2)[: dice.choice((0, 2))], seed=number, **chosen))
+    rows = torch.stack([logits(seed) for seed in range(len(plans))])
+    rows[7, 30], rows[50, 0], rows[51, VOCAB - 1] = torch.nan, torch.inf, -torch.inf
+    crowd = choose(rows.clone(), plans)
+    alone = [choose(row.unsqueeze(0).clone(), [one])[0] for row, one in zip(rows, plans, strict=True)]
+    assert crowd == alone
+    assert [row for row, choice in enumerate(crowd) if choice.error] == [7, 50, 51]
+    for choice, one in zip(crowd, plans, strict=True):
+        assert choice.error or (choice.logprob is None) == (one.sampling.logprobs is None)
+
+
+def test_rows_that_need_no_logits_on_the_host_are_plain() -> None:
+    assert is_plain(plan(temperature=0.0, top_p=0.5, top_k=3, min_p=0.2))  # which cut draws only
+    odd: tuple[dict[str, Any], ...] = (
+        {"temperature": 0.1},
+        {"logprobs": 0},
+        {"logit_bias": {1: 1.0}},
+        {"repetition_penalty": 1.1},
+        {"presence_penalty": 0.1},
+        {"frequency_penalty": 0.1},
+        {"banned": (1,)},
+    )
+    for settings in odd:
+        assert not is_plain(plan(**{"temperature": 0.0, **settings}))
+    rows = torch.stack([logits(1), logits(2), logits(3)])
+    rows[1, 5] = torch.nan
+    short = sample_greedy(rows.argmax(dim=1), all_finite(rows))
+    assert short.read(short.packed.cpu()) == choose(rows, [plan(temperature=0.0)] * 3)
 
 
 def test_bias_and_bans() -> None:

@@ -16,6 +16,7 @@ from deploy.local.services import DatabaseUrls, EmbeddedPostgres, EmbeddedRedis
 from tests.running_platform import RunningPlatform
 
 ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("TRITON_INTERPRET", "1")  # triton reads it when first imported, by peft for one
 
 
 @pytest.fixture(scope="session")

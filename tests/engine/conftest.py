@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from engine.kernels.build import BuildFailed, built_library
+
+if find_spec("triton") is not None:
+    from tests.engine.kernels.interpreter import mend_interpreter
+
+    mend_interpreter()
 
 
 @pytest.fixture(scope="session")

@@ -114,6 +114,7 @@ class AdapterPool:
         entry = self._entries[ref.artefact]
         assert entry.pins > 0
         entry.pins -= 1
+        self._retire_if_idle(entry)  # its last request may have left before the step that it was in had run
 
     # Hints
 

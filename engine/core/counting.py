@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.core.adapter_pool import AdapterPool
 from engine.core.block_pool import BlockPool
 from engine.core.protocol import Stats
-from engine.core.request import Sequence
+from engine.core.request import Request
 from engine.core.scheduler import Scheduler
 
 
@@ -19,10 +19,10 @@ class TokenCounters:
     generated: int = 0
     _uncounted: int = 0
 
-    def count_prompt(self, sequence: Sequence) -> None:
-        """Counts what a sequence has computed of its request's prompt and nobody has counted yet."""
-        request = sequence.request
-        done = min(sequence.computed, len(request.prompt))
+    def count_prompt(self, request: Request, computed: int) -> None:
+        """Counts what a sequence that has computed so many tokens has done of its request's prompt, and
+        nobody has counted yet."""
+        done = min(computed, len(request.prompt))
         self.prompt += max(0, done - request.num_prompt_counted)
         request.num_prompt_counted = max(request.num_prompt_counted, done)
 

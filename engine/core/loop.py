@@ -1,4 +1,7 @@
-"""The engine core's loop: drain → schedule → run → apply, one thread, one step after the other."""
+"""The engine core's loop: take in → schedule → submit → wait → apply, all in one thread.
+
+With a runner that takes two steps at a time, step n + 1 is scheduled and submitted while step n runs.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,15 @@ from engine.core.block_pool import BlockPool
 from engine.core.core_state import CoreState
 from engine.core.counting import Reporter, TokenCounters
 from engine.core.ending import Endings
+from engine.core.in_flight import InFlight
 from engine.core.journal import Journal
 from engine.core.limits import STATS_IDLE_S, STATS_WORKING_S, CoreConfig, ModelFacts
 from engine.core.open_requests import OpenRequests
-from engine.core.plan import Runner, StepPlan
+from engine.core.plan import Runner
 from engine.core.protocol import Failed, FromCore, Outcome, Ready, ToCore
 from engine.core.request import Finish
 from engine.core.results import Results
-from engine.core.rows import plan_row
-from engine.core.scheduler import Chunk, Scheduler
+from engine.core.scheduler import Scheduler
 from engine.core.transport import PeerGone
 
 log = logging.getLogger(__name__)
@@ -83,8 +86,8 @@ class Loop:
         )
         self._open = OpenRequests(core)
         self._arrivals = Arrivals(core, self._open)
-        self._results = Results(core, self._open)
-        self._steps = 0
+        self._in_flight = InFlight(parts.runner, self._scheduler, self._finish)
+        self._results = Results(core, self._open, self._in_flight)
         self._stats_at = float("-inf")
         self._checked = True  # integrity, since the last request ended
 
@@ -109,7 +112,7 @@ class Loop:
             self._adapters.close()
 
     def _serve(self) -> None:
-        while not self._arrivals.draining:
+        while not self._arrivals.draining or len(self._in_flight):
             is_busy = self.step()
             if not is_busy and not self._arrivals.draining:
                 self._transport.wait(self._idle_s())
@@ -134,8 +137,9 @@ class Loop:
         )
 
     def step(self) -> bool:
-        """One turn. Returns whether anything was computed; if not, there is nothing to do until a frame or a
-        load arrives, or a deadline passes."""
+        """One turn: schedules and submits a step, and applies the results of the one before it (of itself,
+        where the runner takes one step at a time). Returns whether there was anything to do; if not, there is
+        nothing to do until a frame or a load arrives, or a deadline passes."""
         for frame in self._transport.recv_all():
             self._arrivals.take(frame)
         self._arrivals.take_loads()
@@ -143,17 +147,12 @@ class Loop:
         self._checked = self._checked and not self._open
         chunks = self._scheduler.schedule(self._clock())
         if chunks:
-            results = self._runner.execute(self._plan(chunks))
-            self._results.apply(chunks, results)
+            self._in_flight.submit(chunks, self._adapters.slot_epoch)
+        is_busy = len(self._in_flight) > 0
+        if self._in_flight.is_full or (is_busy and not chunks):
+            self._results.apply(*self._in_flight.wait())
         self._report()
-        return bool(chunks)
-
-    # Run
-
-    def _plan(self, chunks: list[Chunk]) -> StepPlan:
-        self._steps += 1
-        rows = [plan_row(chunk, self._finish) for chunk in chunks]
-        return StepPlan(step=self._steps, rows=rows, slot_epoch=self._adapters.slot_epoch)
+        return is_busy
 
     # The end
 
@@ -182,7 +181,7 @@ class Loop:
         now = self._clock()
         if now - self._stats_at >= self._stats_every_s:
             self._stats_at = now
-            outbox.append(self._reporter.stats(self._steps, self._tokens))
+            outbox.append(self._reporter.stats(self._in_flight.num_submitted, self._tokens))
         self._transport.send(self._open.take_outbox())
         if not self._open and not self._checked:
             self.check()

@@ -8,23 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from engine.core.protocol import AdapterRef, Sampling, Tier, TokenLogprob
 
-BASE_SLOT = -1
+BASE_SLOT: Final = -1
+PENDING_TOKEN: Final = -1
+"""In a row: the token that the step submitted before this one samples for the row's sequence. The host
+doesn't know it yet; the runner takes it from the device's memory. Such a row has one token, no `banned`, no
+penalties and no `prompt_logprobs`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplePlan:
-    """Ask for the next token after a row. `generated` (tokens so far, this choice's) feeds the penalties,
-    and its length is the sampling counter: the draw is a pure function of (seed, choice, len(generated))."""
+    """Ask for the next token after a row. `prompt` and `generated` (this choice's tokens so far) feed the
+    penalties. The draw is a pure function of (seed, choice, counter)."""
 
     sampling: Sampling
     choice: int
     prompt: Sequence[int]
     generated: Sequence[int]
     banned: tuple[int, ...] = ()  # token ids that can't be chosen now (min_tokens)
+    unlisted: int = 0  # tokens that come after `generated`: not known yet, or (in a trace) of no effect
+
+    @property
+    def counter(self) -> int:
+        """Which token of its choice this is; the first is 0."""
+        return len(self.generated) + self.unlisted
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,10 @@ class Row:
     prompt_logprobs: bool = (
         False  # also return log-probabilities of tokens[1:] (and the first's, if start > 0)
     )
+
+    @property
+    def positions(self) -> range:
+        return range(self.start, self.start + len(self.tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +80,43 @@ class RowResult:
     error: str = ""
 
 
-class Runner(Protocol):
-    """Carries out plans. Called from the step thread only, so that it needs no locks."""
+class PendingStep(Protocol):
+    """A step that was submitted."""
 
-    def execute(self, plan: StepPlan) -> list[RowResult]:
-        """Results for the rows with `sample` or `prompt_logprobs`, in row order."""
+    def wait(self) -> list[RowResult]:
+        """Results for the rows with `sample` or `prompt_logprobs`, in row order, once the step has run.
+        Called once, in order of submission."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedStep:
+    """The step of a runner that computes while it submits."""
+
+    results: list[RowResult]
+
+    def wait(self) -> list[RowResult]:
+        return self.results
+
+
+class Runner(Protocol):
+    """Carries out plans, in order of submission. Called from the step thread only, so that it needs no
+    locks."""
+
+    @property
+    def max_in_flight(self) -> int:
+        """Steps that may be submitted before the first of them is waited for: 1, or 2 where the host plans
+        the next step while the device runs this one."""
+        ...
+
+    def submit(self, plan: StepPlan) -> PendingStep:
+        """Start a step. The plan's lists belong to the core and change later: whatever is needed of them is
+        read before this returns. Blocks may be written again by a later step, which runs later; slots aren't
+        touched before `wait` has returned."""
         ...
 
     def install(self, slot: int, adapter: object) -> None:
-        """Put a loaded adapter (`LoadedAdapter.handle`) into a slot no running row uses."""
+        """Put a loaded adapter (`LoadedAdapter.handle`) into a slot that no submitted step uses."""
         ...
 
     def clear(self, slot: int) -> None:

@@ -66,6 +66,11 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     logprobs: int | None = None  # None = none; 0 = the chosen token's; k = and the k best
     prompt_logprobs: bool = False  # `/v1/completions` with echo and logprobs
 
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the tokens so far change how the next is chosen."""
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
 
 class AdapterRef(msgspec.Struct, frozen=True):
     """Names an adapter below the catalog: by content and owner only, never by a tenant's name for it."""

@@ -1,7 +1,11 @@
 """A request (one attempt) and its sequences (one for each choice), with what they have reached so far.
 
-A sequence has no prefill or decode phase: `total` tokens are known, the KV of the first `computed` is in its
+A sequence has no prefill or decode phase: `total` tokens are there, the KV of the first `computed` is in its
 blocks, and scheduling lets the second catch up with the first. Once it has, a token is sampled.
+
+`computed` moves when a step is submitted, since a later step finds its KV; all else that a step does (tokens,
+names of blocks, counts) happens when its results are applied. Between the two the token that it samples is
+pending: it counts in `total` if the next step may compute it unseen (`runs_ahead`), else the sequence waits.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from collections.abc import Sequence as TokenIds
 from enum import Enum
 from typing import Final
 
-from engine.core.plan import BASE_SLOT
+from engine.core.plan import BASE_SLOT, PENDING_TOKEN
 from engine.core.prefix import BlockKey, extend_key, root_key
 from engine.core.protocol import (
     AddRequest,
@@ -42,6 +46,9 @@ class Sequence:
         self.state = State.WAITING
         self.generated: list[int] = []
         self.computed = 0
+        self.num_in_flight = 0  # rows of it in submitted steps, whose results aren't applied yet
+        self.num_pending = 0  # tokens that those rows sample
+        self.runs_ahead = False  # whether its newest pending token may be computed before it is known
         self.blocks: list[int] = []
         self.slot = BASE_SLOT
         self.num_published = 0  # blocks of this table that were named, or taken by name
@@ -50,8 +57,14 @@ class Sequence:
         self._keys: list[BlockKey] = []
 
     @property
-    def total(self) -> int:
+    def num_known(self) -> int:
+        """Tokens known here."""
         return len(self.request.prompt) + len(self.generated)
+
+    @property
+    def total(self) -> int:
+        """Tokens known, and those pending that can be computed unseen."""
+        return self.num_known + (self.num_pending if self.runs_ahead else 0)
 
     @property
     def remaining(self) -> int:
@@ -68,12 +81,11 @@ class Sequence:
         """While choice 0 computes a prompt whose log-probabilities were asked for."""
         return self.choice == 0 and self.request.prompt_logprobs is not None and not self.generated
 
-    @property
-    def is_prompt_computed(self) -> bool:
-        return self.computed >= len(self.request.prompt)
-
     def tokens(self, start: int, stop: int) -> TokenIds[int]:
-        """Known token ids from position `start` up to `stop`."""
+        """Token ids from position `start` up to `stop`; of what isn't known yet, `PENDING_TOKEN`."""
+        if stop > self.num_known:
+            known = self.tokens(start, self.num_known) if start < self.num_known else ()
+            return [*known, *[PENDING_TOKEN] * (stop - max(start, self.num_known))]
         split = len(self.request.prompt)
         if stop <= split:
             return self.request.prompt[start:stop]
@@ -168,6 +180,14 @@ class Finish:
         """Tokens that must not be sampled next."""
         early = len(sequence.generated) < sequence.request.add.sampling.min_tokens
         return self.end_tokens(sequence) if early else ()
+
+    def may_run_ahead(self, sequence: Sequence) -> bool:
+        """Whether the row after the one that samples its newest pending token can be planned now: nothing in
+        it but that token depends on it, and it doesn't end the choice by its number."""
+        sampling, count = sequence.request.add.sampling, len(sequence.generated) + sequence.num_pending
+        if sampling.has_penalties or sampling.prompt_logprobs or count < sampling.min_tokens:
+            return False
+        return count < sampling.max_tokens and len(sequence.request.prompt) + count < self._max_model_len
 
     def reason(self, sequence: Sequence) -> FinishReason | None:
         """Why the choice ends with its newest token, or None."""

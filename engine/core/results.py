@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from engine.core.core_state import CoreState
+from engine.core.in_flight import InFlight, SubmittedRow
 from engine.core.open_requests import OpenRequests
 from engine.core.plan import RowResult
 from engine.core.protocol import Outcome, Tokens
 from engine.core.request import Request, Sequence, State
 from engine.core.rows import keep_prompt_logprobs
-from engine.core.scheduler import Chunk
 
 
 class Results:
     """Applies results, in the order of the plan's rows."""
 
-    def __init__(self, core: CoreState, open_requests: OpenRequests) -> None:
+    def __init__(self, core: CoreState, open_requests: OpenRequests, in_flight: InFlight) -> None:
         self._core = core
         self._open = open_requests
+        self._in_flight = in_flight
 
-    def apply(self, chunks: list[Chunk], results: list[RowResult]) -> None:
+    def apply(self, rows: list[SubmittedRow], results: list[RowResult]) -> None:
         by_sequence = {result.sequence: result for result in results}
-        for chunk in chunks:
-            sequence = chunk.sequence
-            if sequence.state is not State.RUNNING:
-                continue  # its request failed earlier in this step
-            result = by_sequence.get(sequence.number)
+        for row in rows:
+            self._in_flight.settle(row)
+            if row.sequence.state is State.FINISHED:
+                continue  # it ended after this row was submitted: neither sent nor billed
+            result = by_sequence.get(row.sequence.number)
             if result is not None and result.error:
-                self._fail_row(sequence.request, result.error)
-                continue
-            self._advance(chunk, result)
+                self._fail_row(row.sequence.request, result.error)
+            else:
+                self._advance(row, result)
 
     def _fail_row(self, request: Request, error: str) -> None:
         """A row failed alone. With an adapter it is the adapter's doing (values that overflow pass the checks
@@ -39,18 +40,16 @@ class Results:
             reason = f"The adapter can't be computed: {error}."
             self._open.close(request, Outcome.ADAPTER_FAILED, reason)
 
-    def _advance(self, chunk: Chunk, result: RowResult | None) -> None:
-        sequence, samples = chunk.sequence, chunk.samples
-        start = sequence.computed
-        if sequence.owes_prompt_logprobs:
+    def _advance(self, row: SubmittedRow, result: RowResult | None) -> None:
+        sequence, request = row.sequence, row.sequence.request
+        if row.prompt_logprobs:
             assert result is not None, "the runner answers each row that asks"
-            keep_prompt_logprobs(sequence.request, start, chunk.num_tokens, result)
-        sequence.computed += chunk.num_tokens
-        self._core.scheduler.publish(sequence)
-        self._core.tokens.count_prompt(sequence)
-        if sequence.is_prompt_computed:
-            sequence.request.prompt_computed = True
-        if samples:
+            keep_prompt_logprobs(request, row.stop - row.num_tokens, row.num_tokens, result)
+        self._core.tokens.count_prompt(request, row.stop)
+        if sequence.state is State.RUNNING:  # else it was preempted meanwhile; what it sampled stands
+            self._core.scheduler.publish(sequence, row.stop)
+            request.prompt_computed |= row.stop >= len(request.prompt)
+        if row.samples:
             assert result is not None, "the runner answers each row that samples"
             self._take_token(sequence, result)
 

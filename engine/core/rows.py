@@ -18,6 +18,7 @@ def plan_row(chunk: Chunk, finish: Finish) -> Row:
             prompt=request.prompt,
             generated=sequence.generated,
             banned=finish.banned(sequence),
+            unlisted=sequence.num_pending,
         )
     start = sequence.computed
     return Row(

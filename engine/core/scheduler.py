@@ -49,6 +49,7 @@ class Scheduler:
         self._adapters = adapters
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
+        self._lingering: set[Sequence] = set()  # run no more, but a submitted step still uses their slots
         self._now = 0.0
         self._made_way = float("-inf")  # when sequences were last preempted for a tenant that ran nothing
         self._reserved = 0  # blocks kept for requests that wait for blocks, in this step
@@ -92,22 +93,32 @@ class Scheduler:
         self._adapters.balance(now, self._tokens_left_on)
         return decoding + prefilling
 
-    def publish(self, sequence: Sequence) -> None:
-        """Names the blocks that have become full, so that others can share them."""
-        num_full = sequence.computed // self._config.block_size
+    def publish(self, sequence: Sequence, computed: int) -> None:
+        """Names the blocks that are full now that `computed` tokens have run, so that others can share
+        them."""
+        num_full = computed // self._config.block_size
         if num_full > sequence.num_published:
             keys = sequence.keys(num_full, self._config.block_size)
             for index in range(sequence.num_published, num_full):
                 self._store.publish(sequence.blocks[index], keys[index])
             sequence.num_published = num_full
 
+    def note_applied(self, sequence: Sequence) -> None:
+        """A submitted row of it has run. If the sequence has stopped meanwhile, its slot was kept for that
+        row."""
+        sequence.num_in_flight -= 1
+        if sequence in self._lingering and sequence.num_in_flight == 0:
+            self._lingering.remove(sequence)
+            self._unpin(sequence)
+
     def tables(self) -> list[list[int]]:
         """All block tables in use."""
         return [sequence.blocks for sequence in self._running]
 
     def pins(self) -> Counter[str]:
-        """How many running sequences each adapter has."""
-        return Counter(s.request.artefact for s in self._running if s.request.artefact is not None)
+        """How many sequences hold each adapter's slot."""
+        holders = [*self._running, *self._lingering]
+        return Counter(s.request.artefact for s in holders if s.request.artefact is not None)
 
     # Running sequences
 
@@ -192,13 +203,22 @@ class Scheduler:
         self._running.remove(sequence)
         self._give_back(sequence)
         sequence.computed = 0
+        sequence.runs_ahead = False
         sequence.state = State.WAITING
         self._waiting.append(sequence)
         self.counters.preemptions += 1
 
     def _give_back(self, sequence: Sequence) -> None:
+        """Its blocks go at once, though a submitted step may still write to them: whoever gets them writes in
+        a later step. A slot is filled beside the steps, so it stays until they have run."""
         self._store.release(sequence.blocks)
         sequence.blocks = []
+        if sequence.num_in_flight and sequence.slot != BASE_SLOT:
+            self._lingering.add(sequence)
+        else:
+            self._unpin(sequence)
+
+    def _unpin(self, sequence: Sequence) -> None:
         if sequence.request.add.adapter is not None:
             self._adapters.unpin(sequence.request.add.adapter)
             sequence.slot = BASE_SLOT
@@ -233,6 +253,8 @@ class Scheduler:
     def _admit(self, sequence: Sequence) -> bool:
         """Gives a waiting sequence blocks for all its known tokens, and a slot, or leaves it as it is."""
         request = sequence.request
+        if sequence.num_in_flight:
+            return False  # it was preempted a moment ago; what its submitted row samples isn't known yet
         if len(self._running) >= self._config.max_running:
             self._note_blocked(sequence)
             return False

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adapters.wire import MAX_TOP_LOGPROBS
-from engine.core.plan import Row, RowResult, StepPlan
+from engine.core.plan import FinishedStep, Row, RowResult, StepPlan
 from engine.core.protocol import TokenLogprob
 from engine.kernels.cpu import open_kernels
 from engine.kernels.host import HostKernels, HostStep
@@ -87,6 +87,13 @@ class ModelRunner:
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
         return self.config.eos_token_ids
+
+    @property
+    def max_in_flight(self) -> int:
+        return 1
+
+    def submit(self, plan: StepPlan) -> FinishedStep:
+        return FinishedStep(self.execute(plan))
 
     def execute(self, plan: StepPlan) -> list[RowResult]:
         with torch.inference_mode():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.core.adapter_loader import LoadDone
@@ -18,7 +18,7 @@ from engine.core.journal import Journal, JournalLine
 from engine.core.journal_reader import JournalReader
 from engine.core.limits import CoreConfig, ModelFacts
 from engine.core.loop import Loop, Parts
-from engine.core.plan import BASE_SLOT, LoadedAdapter, Row, RowResult, StepPlan
+from engine.core.plan import BASE_SLOT, PENDING_TOKEN, LoadedAdapter, Row, RowResult, StepPlan
 from engine.core.protocol import (
     AdapterRef,
     AddRequest,
@@ -71,30 +71,64 @@ class FakeRunner:
     fail_on: set[int] = field(default_factory=set)  # prompts that start with such a token fail
     crash: bool = False
     record: bool = True
+    max_in_flight: int = 1
     most_tokens: int = 0
     most_adapters: int = 0
+    num_pending: int = 0  # rows whose token the host didn't know
+    unfinished: list[FakeStep] = field(default_factory=list)
+    newest: dict[int, tuple[int, int]] = field(default_factory=dict)  # sequence: step, token sampled
 
-    def execute(self, plan: StepPlan) -> list[RowResult]:
+    def submit(self, plan: StepPlan) -> FakeStep:
+        """Computes nothing before `wait`: as late as a device may."""
         if self.crash:
             raise RuntimeError("the device is lost")
+        assert len(self.unfinished) < self.max_in_flight, "more steps than were agreed"
         if self.record:
             self.plans.append(repr(plan))
         self.most_tokens = max(self.most_tokens, plan.num_tokens)
         self.most_adapters = max(self.most_adapters, len({row.slot for row in plan.rows} - {BASE_SLOT}))
-        return [result for row in plan.rows if (result := self._run(row)) is not None]
+        step = FakeStep(self, plan.step, [_copy(row) for row in plan.rows])
+        self.unfinished.append(step)
+        return step
 
     def install(self, slot: int, adapter: object) -> None:
         assert slot not in self.slots, "a slot is emptied before it is filled"
         assert isinstance(adapter, str)
+        self._assert_unused(slot)
         self.slots[slot] = adapter
 
     def clear(self, slot: int) -> None:
+        self._assert_unused(slot)
         del self.slots[slot]
 
-    def _run(self, row: Row) -> RowResult | None:
+    def run(self, step: FakeStep) -> list[RowResult]:
+        assert self.unfinished.pop(0) is step, "steps run in order"
+        written = [(row.block_table[p // self.block_size], p) for row in step.rows for p in row.positions]
+        assert len(written) == len(set(written)), "a block position has one writer in a step"
+        return [result for row in step.rows if (result := self._run(step.number, row)) is not None]
+
+    def _assert_unused(self, slot: int) -> None:
+        used = {row.slot for step in self.unfinished for row in step.rows}
+        assert slot not in used, "a submitted step uses this slot"
+
+    def _resolve(self, step: int, row: Row) -> list[int]:
+        """The row's tokens, a pending one from the step before."""
+        if PENDING_TOKEN not in row.tokens:
+            return list(row.tokens)
+        assert len(row.tokens) == 1
+        assert not row.prompt_logprobs
+        assert row.sample is not None
+        assert not row.sample.banned
+        assert not row.sample.sampling.has_penalties
+        self.num_pending += 1
+        sampled_in, token = self.newest[row.sequence]
+        assert sampled_in == step - 1, "a pending token is the step before's"
+        return [token]
+
+    def _run(self, step: int, row: Row) -> RowResult | None:
         artefact = None if row.slot == BASE_SLOT else self.slots[row.slot]
         self.rows.append((row.sequence, row.start, len(row.tokens)))
-        for i, token in enumerate(row.tokens):
+        for i, token in enumerate(self._resolve(step, row)):
             block, offset = divmod(row.start + i, self.block_size)
             self.kv[row.block_table[block], offset] = (token, artefact)
         logprobs: list[TokenLogprob | None] = []
@@ -111,12 +145,34 @@ class FakeRunner:
             token, written_under = self.kv[row.block_table[block], offset]
             assert written_under == artefact, "KV of another adapter"
             seen.append(token)
-        assert seen == [*row.sample.prompt, *row.sample.generated], "KV of other tokens"
-        if row.sample.prompt[0] in self.fail_on:
+        listed = [*row.sample.prompt, *row.sample.generated]
+        assert seen[: len(listed)] == listed, "KV of other tokens"
+        assert len(seen) == len(row.sample.prompt) + row.sample.counter
+        self.newest[row.sequence] = (step, 0)
+        if seen[0] in self.fail_on:
             return RowResult(row.sequence, error="not a number")
         token = next_token(seen, artefact, row.sample.choice, row.sample.banned)
+        self.newest[row.sequence] = (step, token)
         logprob = None if row.sample.sampling.logprobs is None else TokenLogprob(token, -0.5, [])
         return RowResult(row.sequence, token=token, logprob=logprob, prompt_logprobs=logprobs)
+
+
+@dataclass(frozen=True, eq=False)
+class FakeStep:
+    runner: FakeRunner
+    number: int
+    rows: list[Row]
+
+    def wait(self) -> list[RowResult]:
+        return self.runner.run(self)
+
+
+def _copy(row: Row) -> Row:
+    """What a runner reads of a row before `submit` returns."""
+    sample = row.sample
+    if sample is not None:
+        sample = replace(sample, prompt=tuple(sample.prompt), generated=tuple(sample.generated))
+    return replace(row, tokens=tuple(row.tokens), block_table=tuple(row.block_table), sample=sample)
 
 
 @dataclass
@@ -177,12 +233,18 @@ class Bench:
     """A core on a fake clock that moves by `step_s` each step."""
 
     def __init__(
-        self, directory: Path, *, step_s: float = 0.01, model: ModelFacts = MODEL, **limits: float
+        self,
+        directory: Path,
+        *,
+        step_s: float = 0.01,
+        model: ModelFacts = MODEL,
+        max_in_flight: int = 1,
+        **limits: float,
     ) -> None:
         self.config = CoreConfig(**{"num_blocks": 64, "block_size": 4, "max_running": 16, **limits})  # type: ignore[arg-type]
         self.now = 0.0
         self.step_s = step_s
-        self.runner = FakeRunner(self.config.block_size)
+        self.runner = FakeRunner(self.config.block_size, max_in_flight=max_in_flight)
         self.loaders = FakeLoaders()
         self.transport = FakeTransport()
         self.directory = directory

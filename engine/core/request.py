@@ -178,7 +178,8 @@ class Finish:
 
     def banned(self, sequence: Sequence) -> tuple[int, ...]:
         """Tokens that must not be sampled next."""
-        early = len(sequence.generated) < sequence.request.add.sampling.min_tokens
+        count = len(sequence.generated) + sequence.num_pending
+        early = count < sequence.request.add.sampling.min_tokens
         return self.end_tokens(sequence) if early else ()
 
     def may_run_ahead(self, sequence: Sequence) -> bool:

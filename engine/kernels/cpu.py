@@ -59,6 +59,7 @@ class CpuKernels:
         self._threads = num_threads
         self._lib = _declare(ctypes.CDLL(str(library)))
         self._shapes: dict[AttentionShape, CShape] = {}
+        self._twins = ReferenceKernels()  # for caches in FP8, which C++ doesn't read yet
         assert self._lib.motet_max_grouped() == MAX_GROUPED
         assert self._lib.motet_max_head_dim() == MAX_HEAD_DIM
 
@@ -96,6 +97,8 @@ class CpuKernels:
         cos_sin: Tensor,
         cache: LayerCache,
     ) -> Tensor:
+        if cache.is_fp8:
+            return self._twins.rotate_and_store(shape, chunks, qkv, norms, cos_sin, cache)
         q = torch.empty(qkv.shape[0], shape.num_heads, shape.head_dim)
         self._lib.motet_rotate_and_store(
             _code(qkv),
@@ -115,6 +118,8 @@ class CpuKernels:
         return q
 
     def attend(self, shape: AttentionShape, chunks: Chunks, q: Tensor, cache: LayerCache) -> Tensor:
+        if cache.is_fp8:
+            return self._twins.attend(shape, chunks, q, cache)
         out = torch.empty(q.shape[0], shape.num_heads * shape.head_dim, dtype=cache.keys.dtype)
         self._lib.motet_attend(
             _code(cache.keys),

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.kernels.lora import GROUPS, LoraStep
-from engine.kernels.shapes import LANES, AttentionShape, Chunks, HeadNorms, LayerCache
+from engine.kernels.shapes import E4M3_MOST, LANES, AttentionShape, Chunks, HeadNorms, LayerCache
 
 
 class ReferenceKernels:
@@ -42,10 +42,10 @@ class ReferenceKernels:
             q, k = _norm(q, norms.query, shape.norm_eps), _norm(k, norms.key, shape.norm_eps)
         cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=2)
         k = _rotate(k, cos, sin)
-        for token, (position, block) in enumerate(zip(positions, blocks, strict=True)):
-            cell, lane = position % shape.block_size // LANES, position % LANES
-            cache.keys[block, cell, :, : shape.head_dim, lane] = k[token].to(cache.keys.dtype)
-            cache.values[block, cell, :, lane, : shape.head_dim] = v[token].to(cache.values.dtype)
+        at, block = torch.tensor(positions), torch.tensor(blocks)
+        cell, lane = at % shape.block_size // LANES, at % LANES
+        cache.keys[block, cell, :, : shape.head_dim, lane] = _stored(k, cache.keys, cache.key_scale)
+        cache.values[block, cell, :, lane, : shape.head_dim] = _stored(v, cache.values, cache.value_scale)
         padding = qkv.shape[0] - len(positions)
         return functional.pad(_rotate(q, cos, sin), (0, 0, 0, 0, 0, padding)).contiguous()
 
@@ -54,15 +54,15 @@ class ReferenceKernels:
         for first, count, position, start in chunks.rows.tolist():
             length = position + count
             table = chunks.tables[start : start + -(-length // shape.block_size)].long()
-            keys = cache.keys[table].permute(2, 0, 1, 4, 3).flatten(1, 3).float()
-            values = cache.values[table].permute(2, 0, 1, 3, 4).flatten(1, 3).float()
+            keys = cache.keys[table].permute(2, 0, 1, 4, 3).flatten(1, 3).float() * cache.key_scale
+            values = cache.values[table].permute(2, 0, 1, 3, 4).flatten(1, 3).float() * cache.value_scale
             keys = keys[:, :length, : shape.head_dim].repeat_interleave(shape.group, 0)
             values = values[:, :length, : shape.head_dim].repeat_interleave(shape.group, 0)
             scores = q[first : first + count].transpose(0, 1) @ keys.transpose(1, 2) * shape.scale
             seen = torch.arange(length) <= torch.arange(position, length).unsqueeze(1)
             weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
             out[first : first + count] = (weights @ values).transpose(0, 1)
-        return out.flatten(1).to(cache.keys.dtype)
+        return out.flatten(1).to(torch.bfloat16 if cache.is_fp8 else cache.keys.dtype)
 
     def lora(self, step: LoraStep, layer: int, group: str, x: Tensor, y: Tensor) -> None:
         for slot, start, count in step.segments:
@@ -77,6 +77,14 @@ class ReferenceKernels:
                     target = y[rows, column : column + outputs].float() + delta
                     y[rows, column : column + outputs] = target.to(y.dtype)
                 column += outputs
+
+
+def _stored(x: Tensor, cache: Tensor, scale: float) -> Tensor:
+    """What isn't finite becomes NaN in FP8, not the largest number: it must be found where it is read."""
+    if cache.dtype is not torch.float8_e4m3fn:
+        return x.to(cache.dtype)
+    scaled = (x / scale).clamp(-E4M3_MOST, E4M3_MOST)
+    return torch.where(x.isfinite(), scaled, torch.nan).to(cache.dtype)
 
 
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

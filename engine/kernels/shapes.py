@@ -24,6 +24,7 @@ from engine.kernels.lora import KernelAdapter, LoraStep
 LANES = 16
 MAX_GROUPED = 64  # query heads in one attention task
 MAX_HEAD_DIM = 512
+E4M3_MOST = 448.0  # the largest number of float8_e4m3fn
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ class LayerCache:
     values: Tensor
     key_scale: float = 1.0
     value_scale: float = 1.0
+
+    @property
+    def is_fp8(self) -> bool:
+        """The model's own dtype is bfloat16 then."""
+        return self.keys.dtype is torch.float8_e4m3fn
 
 
 def new_cache(

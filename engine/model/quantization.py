@@ -13,10 +13,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from engine.kernels.shapes import E4M3_MOST
 from engine.model.config import ModelConfig, ModelRefused
 
 E4M3: Final = torch.float8_e4m3fn
-MOST: Final = 448.0
 SMALLEST_SCALE: Final = 2.0**-100
 """Below it a division by the scale would overflow; a row of so small numbers counts as zeros."""
 
@@ -30,14 +30,14 @@ _KV_SCALES: Final = {
 def to_codes(x: Tensor) -> Tensor:
     """float32 → e4m3, to nearest even, saturated to ±448. What is not finite becomes NaN: an infinity that
     ended at 448 would pass for a number."""
-    return torch.where(x.isfinite(), x.clamp(-MOST, MOST), torch.nan).to(E4M3)
+    return torch.where(x.isfinite(), x.clamp(-E4M3_MOST, E4M3_MOST), torch.nan).to(E4M3)
 
 
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Codes [rows, width] and float32 scales [rows, 1] such that a row's largest number is ±448. A row that
     is not finite becomes NaN, as a whole or where it isn't."""
     x = x.float()
-    scale = (x.abs().amax(dim=1, keepdim=True) / MOST).clamp_min(SMALLEST_SCALE)
+    scale = (x.abs().amax(dim=1, keepdim=True) / E4M3_MOST).clamp_min(SMALLEST_SCALE)
     return to_codes(x / scale), scale
 
 

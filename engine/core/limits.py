@@ -17,6 +17,10 @@ MAX_FORGETS: Final = 1_024
 budget."""
 MAX_FAILURES: Final = 1_024
 """Failed adapter loads remembered at once."""
+MAX_TENANTS_KNOWN: Final = 4_096
+"""Tenants whose served tokens are remembered; those with the least are forgotten past it."""
+MAX_TENANTS_SHOWN: Final = 64
+"""Tenants in a picture of the scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,10 @@ class CoreConfig:
     step_tokens: int = 256  # tokens computed in one step, at most
     max_running: int = 64  # sequences in one step
     max_open: int = 1_024  # requests held, running and waiting
-    num_slots: int = 8  # adapters in one step
+    num_slots: int = 8  # adapters in the batch's memory
+    max_adapters_per_step: int | None = None  # adapters in one step; None = as many as slots
+    itl_stretch: float | None = 1.7  # a step with prompts takes this much of one without; None = any
+    target_itl_ms: float | None = None  # the number of running sequences follows it; None = it doesn't
     host_budget_bytes: int = 2 * 1024**3  # adapters in host memory; exceeded by what is being loaded at most
     loader_threads: int = 4
     watermark: float = 0.01  # share of blocks that an admission leaves free while others run
@@ -59,6 +66,16 @@ class CoreConfig:
         assert 0 < self.max_running < self.step_tokens, "decoding must leave room for prefill in each step"
         assert self.num_slots > 0
         assert self.loader_threads > 0
+        assert self.max_adapters_per_step is None or self.max_adapters_per_step > 0
+        assert self.itl_stretch is None or self.itl_stretch > 1
+        assert self.target_itl_ms is None or self.target_itl_ms > 0
+
+    @property
+    def adapters_per_step(self) -> int:
+        """Adapters in one step, at most."""
+        if self.max_adapters_per_step is None:
+            return self.num_slots
+        return min(self.max_adapters_per_step, self.num_slots)
 
     @property
     def watermark_blocks(self) -> int:

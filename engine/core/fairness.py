@@ -1,0 +1,124 @@
+"""Who was served how much: a counter of weighted tokens for each tenant; the lowest goes first.
+
+The method is the virtual token counter of Sheng et al., "Fairness in Serving Large Language Models" (OSDI
+2024): a tenant pays for what is computed for it, prompt and output, and while it has more to ask for than it
+gets, nobody who has paid more goes before it. A tenant that comes back from idle starts no lower than the
+lowest of those that wait, so that time without work saves up nothing. Here cached tokens are nearly free, and
+whoever makes an adapter be loaded or put in a slot pays for that in tokens too.
+
+Beside the counter each tenant has an allowance of prompt tokens that may stretch the steps of others further
+than its rest may (`engine.core.stretch`): enough for a chat's prompts, and slow to come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from engine.core.limits import MAX_TENANTS_KNOWN, MAX_TENANTS_SHOWN
+
+PROMPT_WEIGHT: Final = 1.0
+OUTPUT_WEIGHT: Final = 2.0
+"""A token that is generated has a whole pass through the model to itself (the paper's weights, too)."""
+CACHED_WEIGHT: Final = 0.05
+LOAD_TOKENS_PER_MB: Final = 4.0
+"""A load takes a thread and a part of disk and network, not of the step."""
+INSTALL_TOKENS_PER_MB: Final = 1.0
+"""20 MB copied into a slot take about as long as 20 tokens of a prompt."""
+ALLOWANCE_PER_STEP: Final = 4
+"""Tokens by which an allowance grows again in each step."""
+
+
+@dataclass(slots=True)
+class Account:
+    served: float  # weighted tokens
+    allowance: float  # prompt tokens
+    allowed_at: int  # the step in which the allowance was last counted
+
+
+@dataclass(frozen=True, slots=True)
+class TenantServed:
+    """One tenant's part, for people."""
+
+    tenant: str
+    served: float
+    waiting_tokens: int
+
+
+class FairShare:
+    """The accounts. Tenants that have gone are forgotten when there are too many, lowest counter first: a
+    counter that low would be lifted at their return anyway."""
+
+    def __init__(self, allowance: int) -> None:
+        self._most_allowed = float(allowance)
+        self._accounts: dict[str, Account] = {}
+        self._floor = 0.0
+        self._step = 0
+
+    def begin_step(self, waiting: set[str]) -> None:
+        """`waiting` are the tenants with a prompt to compute."""
+        self._step += 1
+        served = [account.served for tenant in waiting if (account := self._accounts.get(tenant))]
+        if served:
+            self._floor = max(self._floor, min(served))
+
+    def enter(self, tenant: str) -> None:
+        """A tenant that had nothing to compute has something now."""
+        account = self._account(tenant)
+        account.served = max(account.served, self._floor)
+
+    def served(self, tenant: str) -> float:
+        return self._account(tenant).served
+
+    def charge_prompt(self, tenant: str, num_tokens: int) -> None:
+        self._charge(tenant, PROMPT_WEIGHT * num_tokens)
+
+    def charge_cached(self, tenant: str, num_tokens: int) -> None:
+        self._charge(tenant, CACHED_WEIGHT * num_tokens)
+
+    def charge_output(self, tenant: str, num_tokens: int) -> None:
+        self._charge(tenant, OUTPUT_WEIGHT * num_tokens)
+
+    def charge_load(self, tenant: str, num_bytes: int) -> None:
+        self._charge(tenant, LOAD_TOKENS_PER_MB * num_bytes / 1e6)
+
+    def charge_install(self, tenant: str, num_bytes: int) -> None:
+        self._charge(tenant, INSTALL_TOKENS_PER_MB * num_bytes / 1e6)
+
+    def allowance(self, tenant: str) -> int:
+        """Prompt tokens that it may compute now at the larger stretch."""
+        account = self._account(tenant)
+        grown = account.allowance + ALLOWANCE_PER_STEP * (self._step - account.allowed_at)
+        account.allowance = min(self._most_allowed, grown)
+        account.allowed_at = self._step
+        return int(account.allowance)
+
+    def spend_allowance(self, tenant: str, num_tokens: int) -> None:
+        account = self._account(tenant)
+        account.allowance = max(0.0, account.allowance - num_tokens)
+
+    def forget(self, active: set[str]) -> None:
+        """Keeps the table within its limit; `active` tenants stay."""
+        if len(self._accounts) <= MAX_TENANTS_KNOWN:
+            return
+        gone = [tenant for tenant in self._accounts if tenant not in active]
+        gone.sort(key=lambda tenant: self._accounts[tenant].served)
+        for tenant in gone[: len(self._accounts) - MAX_TENANTS_KNOWN // 2]:
+            del self._accounts[tenant]
+
+    def picture(self, waiting_tokens: dict[str, int], active: Iterable[str]) -> list[TenantServed]:
+        """The active tenants, those with most to compute first, and not too many."""
+        rows = [TenantServed(t, self.served(t), waiting_tokens.get(t, 0)) for t in active]
+        rows.sort(key=lambda row: (-row.waiting_tokens, -row.served, row.tenant))
+        return rows[:MAX_TENANTS_SHOWN]
+
+    def _charge(self, tenant: str, tokens: float) -> None:
+        self._account(tenant).served += tokens
+
+    def _account(self, tenant: str) -> Account:
+        account = self._accounts.get(tenant)
+        if account is None:
+            account = Account(served=self._floor, allowance=self._most_allowed, allowed_at=self._step)
+            self._accounts[tenant] = account
+        return account

@@ -1,0 +1,146 @@
+"""How long a step takes, learnt from the steps that ran.
+
+    ms = base + row * rows + adapter * bytes of distinct adapters + token * tokens beyond a row's first
+       + position * positions of KV read + attended * (query, position) pairs beyond a row's first query
+
+A row that decodes reads the KV of its context once; a prefill chunk reads it once too, and computes on it
+once for each token, so that 64 tokens at position 4,096 may cost four times what they cost at position 0.
+
+The six coefficients are a Kalman filter's state that drifts slowly (recursive least squares with a bounded
+memory): each step moves them by what it shows, those that a step says nothing about stay, and a step that
+took far longer than can be explained (a pause of the host) counts only for a part. Deterministic in the
+durations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+Vector = list[float]
+
+UNITS: Final = (1.0, 16.0, 64.0 * 2**20, 64.0, 16_384.0, 64.0 * 4_096.0)
+"""What a coefficient is the cost of: the base, 16 rows, 64 MiB of adapters, 64 tokens, 16,384 positions read,
+64 queries at 4,096 positions."""
+PRIOR: Final = (1.0, 0.2, 0.1, 0.8, 0.4, 1.0)
+"""In multiples of the base, between what a small model on a CPU and a large one on a GPU take."""
+PRIOR_BASE_MS: Final = 10.0
+DOUBT: Final = 3.0
+"""Standard deviation of a coefficient of which nothing is known, in multiples of it."""
+DRIFT: Final = 0.005
+"""How far a coefficient may move from one step to the next, in multiples of it."""
+NOISE: Final = 0.1
+"""How far a step may lie from what is expected of it, in multiples of that."""
+SURPRISE: Final = 3.0
+"""Standard deviations beyond which a step is taken for an accident."""
+ACCIDENTS: Final = 5
+"""More of them in a row are no accident."""
+LEAST: Final = 0.01
+"""A coefficient falls to this share of its prior at most, so that no work is ever thought to be free."""
+
+
+@dataclass(slots=True)
+class StepLoad:
+    """What a step computes, as far as its duration depends on it."""
+
+    rows: int = 0
+    adapter_bytes: int = 0
+    extra_tokens: int = 0  # beyond the first of each row
+    positions: int = 0  # of KV read, over all rows
+    attended: float = 0.0  # (query, position) pairs beyond each row's first query
+
+    def add(self, start: int, num_tokens: int, *, starts_row: bool = True) -> None:
+        """Tokens at positions from `start` on; `starts_row` is False for more of a row that is in already."""
+        extra = num_tokens - starts_row
+        first = start + starts_row
+        self.rows += starts_row
+        self.extra_tokens += extra
+        self.positions += (first if starts_row else 0) + extra
+        self.attended += extra * (first + extra / 2)
+
+    def features(self) -> Vector:
+        amounts = (1, self.rows, self.adapter_bytes, self.extra_tokens, self.positions, self.attended)
+        return [amount / unit for amount, unit in zip(amounts, UNITS, strict=True)]
+
+
+class StepCost:
+    """Estimates durations of steps in milliseconds, and learns from measured ones."""
+
+    def __init__(self) -> None:
+        self._coefficients: Vector = [share * PRIOR_BASE_MS for share in PRIOR]
+        self._floor: Vector = [LEAST * each for each in self._coefficients]
+        self._covariance = _diagonal([(DOUBT * each) ** 2 for each in self._coefficients])
+        self._doubt: Vector = [row[i] for i, row in enumerate(self._covariance)]
+        self._accidents = 0
+        self.num_observed = 0
+
+    def estimate_ms(self, load: StepLoad) -> float:
+        return _dot(self._coefficients, load.features())
+
+    def fitting_tokens(self, budget_ms: float, start: int, most: int, *, starts_row: bool = True) -> int:
+        """How many tokens (at most `most`) from position `start` on can join a step for `budget_ms`."""
+        _, row, _, token, position, attended = (
+            each / unit for each, unit in zip(self._coefficients, UNITS, strict=True)
+        )
+        first = start + starts_row
+        left = budget_ms - (row + position * first if starts_row else 0.0)
+        if most <= 0 or left < 0:
+            return 0
+        # left >= (token + position + attended * first) * n + attended / 2 * n * n, for the largest n
+        linear = token + position + attended * first
+        root = math.sqrt(linear * linear + 2.0 * attended * left)
+        return min(most, int(starts_row) + int(2.0 * left / (linear + root)))
+
+    def observe(self, load: StepLoad, duration_ms: float) -> None:
+        """One step ran. The first one tells the speed of the machine, of which the prior knows nothing."""
+        if duration_ms <= 0.0:
+            return
+        x = load.features()
+        if self.num_observed == 0:
+            self._scale(duration_ms / self.estimate_ms(load))
+        self.num_observed += 1
+        self._drift()
+        expected = _dot(self._coefficients, x)
+        gain = [_dot(row, x) for row in self._covariance]
+        variance = _dot(gain, x) + (NOISE * expected) ** 2
+        error = self._tamed(duration_ms - expected, SURPRISE * math.sqrt(variance))
+        self._coefficients = [
+            max(least, each + g * error / variance)
+            for each, g, least in zip(self._coefficients, gain, self._floor, strict=True)
+        ]
+        for i, row in enumerate(self._covariance):
+            share = gain[i] / variance
+            for j in range(len(row)):
+                row[j] -= share * gain[j]
+
+    def _tamed(self, error: float, most: float) -> float:
+        if abs(error) <= most:
+            self._accidents = 0
+            return error
+        self._accidents += 1
+        return error if self._accidents > ACCIDENTS else math.copysign(most, error)
+
+    def _drift(self) -> None:
+        """Knowledge ages, up to the doubt of one who knows nothing."""
+        for i, row in enumerate(self._covariance):
+            row[i] += (DRIFT * self._coefficients[i]) ** 2
+            if row[i] > self._doubt[i]:
+                shrink = math.sqrt(self._doubt[i] / row[i])
+                for j in range(len(row)):
+                    row[j] *= shrink
+                    self._covariance[j][i] *= shrink
+
+    def _scale(self, factor: float) -> None:
+        self._coefficients = [each * factor for each in self._coefficients]
+        self._floor = [each * factor for each in self._floor]
+        self._doubt = [each * factor * factor for each in self._doubt]
+        self._covariance = [[each * factor * factor for each in row] for row in self._covariance]
+
+
+def _dot(a: Vector, b: Vector) -> float:
+    return sum(map(float.__mul__, a, b))
+
+
+def _diagonal(values: Vector) -> list[Vector]:
+    return [[value if i == j else 0.0 for j in range(len(values))] for i, value in enumerate(values)]

@@ -5,9 +5,9 @@ The residual stream is float32; everything else is in the model's dtype, with fl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, Protocol
 
 import torch
 from torch import Tensor
@@ -18,8 +18,17 @@ from engine.model.config import ModelConfig
 from engine.model.linear import Linear, fused_linear, new_linear
 from engine.model.quantization import cast_weights
 
-Reduce = Callable[[Tensor], Tensor]
-"""Sums a [rows, hidden] partial product over the processes of a tensor-parallel group, in place or not."""
+
+class PartGroup(Protocol):
+    """The tensor-parallel group that computes the model together (`engine.model.group.Group`)."""
+
+    def sum(self, partial: Tensor) -> Tensor:
+        """The sum of all processes' [rows, hidden], in place or not."""
+        ...
+
+    def join(self, columns: Tensor) -> Tensor:
+        """All processes' [rows, part of the vocabulary] beside each other."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +49,10 @@ class LlamaModel(Generic[M]):
         dtype: torch.dtype,
         block_size: int,
         max_model_len: int,
-        reduce: Reduce | None = None,
+        group: PartGroup | None = None,
     ) -> None:
-        """`reduce`: None in a single process."""
+        """`group`: None in a single process; else `config` and `weights` are those of one part
+        (`engine.model.sharding`)."""
         self.config = config
         self.attention = AttentionShape(
             config.num_heads,
@@ -53,7 +63,7 @@ class LlamaModel(Generic[M]):
             config.norm_eps,
         )
         self._kernels = kernels
-        self._reduce = reduce
+        self._group = group
         self._cos_sin = config.rope.table(max_model_len)
         cast = cast_weights(weights, dtype)
         self._embedding = cast["model.embed_tokens.weight"]
@@ -84,10 +94,13 @@ class LlamaModel(Generic[M]):
     def logits(self, residual: Tensor) -> Tensor:
         """float32 [rows, vocab] of rows of the residual stream."""
         normed = self._kernels.add_norm(residual, None, self._final_norm, self.config.norm_eps)
-        return self._head(normed).float()
+        logits = self._head(normed)
+        if self._group is not None:
+            logits = self._group.join(logits)[:, : self.config.vocab_size].contiguous()
+        return logits.float()
 
     def _reduced(self, partial: Tensor) -> Tensor:
-        return partial if self._reduce is None else self._reduce(partial)
+        return partial if self._group is None else self._group.sum(partial)
 
 
 def _layer(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) -> _Layer:

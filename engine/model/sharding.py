@@ -1,5 +1,6 @@
 """What one process of a tensor-parallel group holds: its heads and its part of the MLP, of the base and of
-every adapter (Shoeybi et al., "Megatron-LM", 2019, section 3; for LoRA: Sheng et al., "S-LoRA", 2023, section 6).
+every adapter (Shoeybi et al., "Megatron-LM", 2019, section 3; for LoRA Sheng et al., "S-LoRA", 2023, section
+6).
 
 q, k, v, gate and up are cut by output, o and down by input. So each process adds a part of every hidden state
 behind o and down, and the parts are summed once each. An adapter's A is whole and its B cut by output for the

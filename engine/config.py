@@ -46,6 +46,9 @@ class EngineSettings(BaseSettings):
 
     # the core
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    quantization: Literal["none", "fp8"] = "none"  # of weights, at load; "none" = as the checkpoint has them
+    kv_cache_dtype: Literal["auto", "fp8_e4m3"] = "auto"  # "auto" = dtype
+    kv_scales: Path | None = None  # of an FP8 cache (`motet engine calibrate`); None = measured at start
     slots: int = Field(8, ge=1, le=1_024)  # adapters in the batch's memory at a time
     host_bytes: int = Field(2 * 1024**3, ge=0)  # adapters in host memory
     cache_bytes: int = Field(20 * 1024**3, ge=0)  # adapters on disk
@@ -115,6 +118,9 @@ class CoreSettings(BaseSettings):
     cache_dir: Path
     journal_dir: Path
     dtype: Literal["bfloat16", "float32"]
+    quantization: Literal["none", "fp8"]
+    kv_cache_dtype: Literal["auto", "fp8_e4m3"]
+    kv_scales: Path | None
     slots: int
     host_bytes: int
     cache_bytes: int

@@ -112,6 +112,9 @@ def _runner_options(settings: CoreSettings) -> RunnerOptions:
         block_size=settings.block_size,
         num_slots=settings.slots,
         num_threads=settings.threads or os.cpu_count() or 1,
+        quantization=settings.quantization,
+        kv_cache_dtype=settings.kv_cache_dtype,
+        kv_scales=settings.kv_scales,
     )
 
 

@@ -49,20 +49,22 @@ class KvScales:
                 "KV scales are not a positive number for the keys and the values of each layer"
             )
 
+    @property
+    def by_layer(self) -> list[tuple[float, float]]:
+        return list(zip(self.keys, self.values, strict=True))
+
     def digest(self, base_digest: str) -> str:
         """The digest of a base whose KV is stored so: it names other KV than any other cache of that base."""
         return hashlib.sha256(f"{_FORMAT} {base_digest} {self.keys} {self.values}".encode()).hexdigest()
 
 
-def stored_scales(weights: Mapping[str, Tensor], num_layers: int) -> KvScales | None:
-    """Those of the checkpoint, if it has any (`quantization.settle_scales`: for all layers, or none)."""
-    prefixes = [f"model.layers.{layer}.self_attn." for layer in range(num_layers)]
-    if f"{prefixes[0]}k_scale" not in weights:
-        return None
-    return KvScales(
-        tuple(weights[f"{prefix}k_scale"].item() for prefix in prefixes),
-        tuple(weights[f"{prefix}v_scale"].item() for prefix in prefixes),
-    )
+def find_scales(
+    weights: Mapping[str, Tensor], file: Path | None, base_digest: str, num_layers: int
+) -> KvScales | None:
+    """Those of the file, if one is given, else the checkpoint's, if it has any."""
+    if file is not None:
+        return read_scales(file, base_digest, num_layers)
+    return _stored_scales(weights, num_layers)
 
 
 def read_scales(path: Path, base_digest: str, num_layers: int) -> KvScales:
@@ -79,6 +81,17 @@ def read_scales(path: Path, base_digest: str, num_layers: int) -> KvScales:
     if raw.get("base_digest") != base_digest:
         raise ModelRefused(f"{path} was measured with other weights, dtype or quantization: measure again")
     return found
+
+
+def _stored_scales(weights: Mapping[str, Tensor], num_layers: int) -> KvScales | None:
+    """`quantization.settle_scales` saw to it that there are some for all layers, or none."""
+    prefixes = [f"model.layers.{layer}.self_attn." for layer in range(num_layers)]
+    if f"{prefixes[0]}k_scale" not in weights:
+        return None
+    return KvScales(
+        tuple(weights[f"{prefix}k_scale"].item() for prefix in prefixes),
+        tuple(weights[f"{prefix}v_scale"].item() for prefix in prefixes),
+    )
 
 
 def write_scales(path: Path, scales: KvScales, base_digest: str) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,8 +19,13 @@ from engine.kernels.host import HostKernels, HostStep
 from engine.kernels.lora import KernelAdapter
 from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, HostOps
 from engine.model.config import ModelConfig, ModelRefused, read_config
+from engine.model.group import Group
+from engine.model.guard import NOT_FINITE, bad_rows
+from engine.model.kv_scales import BUILT_IN_TEXT, KvScales, find_scales, measure_scales, text_tokens
 from engine.model.llama import LlamaModel
+from engine.model.quantization import E4M3, quantize_weights
 from engine.model.sampler import choose, logprobs_of
+from engine.model.sharding import shard_config, shard_weights
 from engine.model.weights import base_digest, load_weights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -39,6 +44,9 @@ class RunnerOptions:
     num_slots: int = 8
     num_threads: int = 2
     rope_dtype: str = "float32"  # what the rotary frequencies are rounded to (a key of DTYPES)
+    quantization: str = "none"  # of weights, at load: "none" leaves them as the checkpoint has them, or "fp8"
+    kv_cache_dtype: str = "auto"  # "auto" is `dtype`, or "fp8_e4m3"
+    kv_scales: Path | None = None  # a file of `kv_scales.write_scales`
 
 
 class ModelRunner:
@@ -46,8 +54,14 @@ class ModelRunner:
     a row's bits don't depend on the other rows of its plan, on how its prompt was cut, or on where its KV
     lies."""
 
-    def __init__(self, model_dir: Path, options: RunnerOptions, ops: HostOps | None = None) -> None:
-        """Loads the model. Raises `ModelRefused`."""
+    def __init__(
+        self,
+        model_dir: Path,
+        options: RunnerOptions,
+        ops: HostOps | None = None,
+        group: Group | None = None,
+    ) -> None:
+        """Loads the model, or its part of it in a tensor-parallel `group`. Raises `ModelRefused`."""
         torch.set_num_threads(options.num_threads)
         config = read_config(model_dir)
         self.config = replace(config, rope=replace(config.rope, rounded_to=options.rope_dtype))
@@ -55,30 +69,58 @@ class ModelRunner:
         self.block_size = options.block_size
         self.num_slots = options.num_slots
         _check(self.config, options, self.max_model_len)
-        dtype = DTYPES[options.dtype]
+        self._dtype = dtype = DTYPES[options.dtype]
         weights = load_weights(model_dir, self.config)
+        if options.quantization == "fp8":
+            weights = quantize_weights(self.config, weights)
         self.base_digest = base_digest(self.config, weights, dtype)
+        part = self.config
+        if group is not None:
+            part = shard_config(self.config, group.shard)
+            weights = shard_weights(weights, self.config, group.shard)
         kernels = HostKernels(ops or open_kernels(options.num_threads))
         with torch.inference_mode():
             self._model: LlamaModel[HostStep] = LlamaModel(
-                self.config,
+                part,
                 weights,
                 kernels,
                 dtype=dtype,
                 block_size=options.block_size,
                 max_model_len=self.max_model_len,
+                group=group,
             )
             shape = self._model.attention
+            self._kernels = kernels
+            self._slots = kernels.new_slots(options.num_slots, part.num_layers, part.sites)
+            scales = self._kv_scales(model_dir, options, weights)
+            cache_dtype = dtype if scales is None else E4M3
             self.num_blocks = options.num_blocks or _blocks_in(
-                options.kv_bytes, shape, self.config.num_layers, dtype
+                options.kv_bytes, shape, part.num_layers, cache_dtype
             )
             self._caches = [
-                kernels.new_cache(shape, self.num_blocks, dtype) for _ in range(self.config.num_layers)
+                kernels.new_cache(shape, self.num_blocks, cache_dtype, *scale)
+                for scale in (scales.by_layer if scales else [(1.0, 1.0)] * part.num_layers)
             ]
-        self._kernels = kernels
-        self._slots = kernels.new_slots(options.num_slots, self.config.num_layers, self.config.sites)
         self._tails: dict[int, Tensor] = {}
         _log.info("model %s is loaded: %d KV blocks of %d", model_dir.name, self.num_blocks, self.block_size)
+
+    def _kv_scales(
+        self, model_dir: Path, options: RunnerOptions, weights: Mapping[str, Tensor]
+    ) -> KvScales | None:
+        """Of a cache in FP8, whose KV gets a name of its own; None for any other."""
+        if options.kv_cache_dtype == "auto":
+            return None
+        found = find_scales(weights, options.kv_scales, self.base_digest, self.config.num_layers)
+        scales = found or self.measure_kv_scales(text_tokens(model_dir, BUILT_IN_TEXT.read_text()))
+        self.base_digest = scales.digest(self.base_digest)
+        return scales
+
+    def measure_kv_scales(self, tokens: Sequence[int]) -> KvScales:
+        """What these tokens' keys and values ask for. Needs no room in the cache."""
+        with torch.inference_mode():
+            return measure_scales(
+                self._model, self._kernels, self._slots, tokens, self._dtype, self.max_model_len
+            )
 
     @property
     def vocab_size(self) -> int:
@@ -113,14 +155,18 @@ class ModelRunner:
         ends: list[int] = []
         for row in rows:
             ends.append((ends[-1] if ends else 0) + len(row.tokens))
-        sampled = [index for index, row in enumerate(rows) if row.sample is not None]
+        bad = set(bad_rows(residual, [len(row.tokens) for row in rows]).nonzero().flatten().tolist())
+        sampled = [index for index, row in enumerate(rows) if row.sample is not None and index not in bad]
         choices = {}
         if sampled:
             logits = self._model.logits(residual[[ends[index] - 1 for index in sampled]])
-            plans = [row.sample for row in rows if row.sample is not None]
+            plans = [row.sample for index in sampled if (row := rows[index]).sample is not None]
             choices = dict(zip(sampled, choose(logits, plans), strict=True))
         results = []
         for index, row in enumerate(rows):
+            if index in bad:
+                results.append(RowResult(row.sequence, error=NOT_FINITE))
+                continue
             prompt = self._prompt_logprobs(row, residual[ends[index] - len(row.tokens) : ends[index]])
             if (choice := choices.get(index)) is not None:
                 results.append(RowResult(row.sequence, choice.token, choice.logprob, prompt, choice.error))
@@ -164,6 +210,14 @@ def _check(config: ModelConfig, options: RunnerOptions, max_model_len: int) -> N
         raise ModelRefused(f"block size {options.block_size} is not a multiple of 16")
     if config.head_dim > MAX_HEAD_DIM or config.num_heads // config.num_kv_heads > 64:
         raise ModelRefused(f"head_dim {config.head_dim} or the head group is larger than the kernels take")
+    if options.quantization not in {"none", "fp8"} or options.kv_cache_dtype not in {"auto", "fp8_e4m3"}:
+        raise ModelRefused(
+            f"quantization {options.quantization!r} or KV {options.kv_cache_dtype!r} is not served"
+        )
+    if options.kv_cache_dtype != "auto" and options.dtype != "bfloat16":
+        raise ModelRefused("an FP8 KV cache is served with dtype bfloat16 only")
+    if options.kv_cache_dtype == "auto" and options.kv_scales is not None:
+        raise ModelRefused("KV scales are for a KV cache in FP8")
     config.check_context(max_model_len)
 
 

@@ -1,0 +1,288 @@
+"""LoRA for a step of any mix of adapters, in two products over an arena: shrink (h = A x) and expand
+(y += scale * B h), each one launch for a fused group of sites.
+
+The semantics are those of Punica's segmented gather products (Chen et al. 2023, section 4) with S-LoRA's
+exact ranks; `docs/decisions/0011-sgmv-kernels.md` says what is done otherwise and why.
+
+What is promised. A row's result depends on that row, its adapter, the group and whether the plan has decode
+or prefill blocks, not on other rows, its place, the slot, or the number of adapters: every sum runs in one
+fixed order (within a plane over the inputs, then the planes, then the ranks), and each element of y has one
+writer. Decode and prefill tiles sum in different orders. Nothing is read beyond an adapter's live rank, nor
+of a row that no block names. A step's launches are the same whatever its adapters, so that a graph captured
+with some serves others.
+
+Not yet run on a GPU: the tiles below are chosen from the arithmetic in that document, not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.kernels.adapter_arena import AdapterArena, ArenaLayout
+from engine.kernels.lora import GROUPS, SITES
+from engine.kernels.sgmv_plan import MOST_DECODE_ROWS, SgmvPlan
+
+MOST_SHRINK_PROGRAMS = 528  # four on each of 132 multiprocessors: more would wait for shared memory
+MOST_EXPAND_PROGRAMS = 1056
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkTiles:
+    inputs: int  # read at a time
+    ranks: int
+    planes: int  # parts of the inputs, summed apart
+    num_warps: int = 4
+    num_stages: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandTiles:
+    outputs: int
+    ranks: int
+    num_warps: int = 4
+    num_stages: int = 2
+
+
+def shrink_tiles(inputs: int, *, decode: bool) -> ShrinkTiles:
+    """Decode has few blocks and needs the planes to keep the memory busy; prefill has blocks enough."""
+    if decode:
+        return ShrinkTiles(inputs=128, ranks=64, planes=max(1, min(8, inputs // 512)))
+    return ShrinkTiles(inputs=64, ranks=64, planes=4 if inputs >= 8192 else 2 if inputs >= 2048 else 1)
+
+
+def expand_tiles(outputs: int, *, decode: bool) -> ExpandTiles:
+    """`outputs` of all sites of the group."""
+    if decode:
+        return ExpandTiles(outputs=256 if outputs >= 8192 else 128, ranks=32)
+    return ExpandTiles(outputs=128, ranks=32)
+
+
+def new_bridge(layout: ArenaLayout, max_rows: int, device: torch.device | str) -> Tensor:
+    """Memory between the two products, float32: enough for any group and step of up to `max_rows` rows. One
+    serves a stream; it needs no clearing, ever."""
+    sizes = []
+    for members in GROUPS.values():
+        for rows, decode in ((min(max_rows, MOST_DECODE_ROWS), True), (max_rows, False)):
+            planes = shrink_tiles(layout.sites[members[0]][0], decode=decode).planes
+            sizes.append(planes * rows * len(members) * layout.max_rank)
+    return torch.empty(max(sizes), dtype=torch.float32, device=device)
+
+
+def shrink(x: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: str, h: Tensor) -> None:
+    """The live ranks of the group's sites, side by side, into `h` (from `new_bridge`), in planes of partial
+    sums.
+
+    `x` bfloat16 [plan.num_rows, inputs], contiguous, before any quantization. Needs nothing of the base
+    product, so it may run beside that on another stream.
+    """
+    members = GROUPS[group]
+    inputs = arena.layout.sites[members[0]][0]
+    assert x.dtype == torch.bfloat16
+    assert x.is_contiguous()
+    assert x.shape == (plan.num_rows, inputs)
+    tiles = shrink_tiles(inputs, decode=plan.is_decode)
+    width = len(members) * arena.layout.max_rank
+    assert h.numel() >= tiles.planes * plan.num_rows * width
+    rank_tiles = -(-width // tiles.ranks)
+    abreast = _clamp(MOST_SHRINK_PROGRAMS // (tiles.planes * plan.max_blocks), rank_tiles)
+    blocks = _clamp(MOST_SHRINK_PROGRAMS // (tiles.planes * abreast), plan.max_blocks)
+    shrink_kernel[(tiles.planes, blocks, abreast)](
+        x,
+        h,
+        arena.data,
+        arena.a_at,
+        arena.rank,
+        _table_row(arena, layer, members[0]),
+        plan.sorted_rows,
+        plan.block_slot,
+        plan.num_blocks,
+        plan.num_rows,
+        INPUTS=inputs,
+        SLOTS=arena.num_slots,
+        SITES=len(members),
+        WIDTH=width,
+        ROWS=plan.block_rows,
+        INPUT_TILE=tiles.inputs,
+        RANK_TILE=tiles.ranks,
+        PLANES=tiles.planes,
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+    )
+
+
+def expand(h: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: str, y: Tensor) -> None:
+    """`y` += scale * B h, for the rows that the plan's blocks name and the columns of each site in turn.
+
+    `y` bfloat16 or float32 [plan.num_rows, outputs of all sites], contiguous. After `shrink` of the same
+    plan, layer and group, and after the base product that wrote `y`.
+    """
+    members = GROUPS[group]
+    outputs = [arena.layout.sites[site][1] for site in members]
+    assert y.is_contiguous()
+    assert y.shape == (plan.num_rows, sum(outputs))
+    tiles = expand_tiles(sum(outputs), decode=plan.is_decode)
+    output_tiles = sum(-(-each // tiles.outputs) for each in outputs)
+    blocks = _clamp(MOST_EXPAND_PROGRAMS // output_tiles, plan.max_blocks)
+    expand_kernel[(output_tiles, blocks)](
+        h,
+        y,
+        arena.data,
+        arena.b_at,
+        arena.rank,
+        arena.scale,
+        _table_row(arena, layer, members[0]),
+        plan.sorted_rows,
+        plan.block_slot,
+        plan.num_blocks,
+        plan.num_rows,
+        OUTPUTS_0=outputs[0],
+        OUTPUTS_1=outputs[1] if len(outputs) > 1 else 0,
+        OUTPUTS_2=outputs[2] if len(outputs) > 2 else 0,
+        SLOTS=arena.num_slots,
+        WIDTH=len(members) * arena.layout.max_rank,
+        ROWS=plan.block_rows,
+        OUTPUT_TILE=tiles.outputs,
+        RANK_TILE=tiles.ranks,
+        PLANES=shrink_tiles(arena.layout.sites[members[0]][0], decode=plan.is_decode).planes,
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+    )
+
+
+def _clamp(wanted: int, most: int) -> int:
+    return max(1, min(wanted, most))
+
+
+def _table_row(arena: AdapterArena, layer: int, site: str) -> int:
+    return (layer * len(SITES) + SITES.index(site)) * arena.num_slots
+
+
+@triton.jit(do_not_specialize=["table_row", "num_rows"])
+def shrink_kernel(
+    x_at: tl.tensor,
+    h_at: tl.tensor,
+    arena_at: tl.tensor,
+    a_table_at: tl.tensor,
+    rank_table_at: tl.tensor,
+    table_row: tl.tensor,
+    sorted_rows_at: tl.tensor,
+    block_slot_at: tl.tensor,
+    num_blocks_at: tl.tensor,
+    num_rows: tl.tensor,
+    INPUTS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    SITES: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    INPUT_TILE: tl.constexpr,
+    RANK_TILE: tl.constexpr,
+    PLANES: tl.constexpr,
+) -> None:
+    """A program sums one plane, of every `num_programs(1)`-th block, `num_programs(2)`-th tile of ranks."""
+    PART: tl.constexpr = (INPUTS + PLANES * INPUT_TILE - 1) // (PLANES * INPUT_TILE) * INPUT_TILE
+    plane = tl.program_id(0)
+    num_blocks = tl.load(num_blocks_at)
+    tile = tl.arange(0, RANK_TILE)
+    column = tl.arange(0, INPUT_TILE)
+    for block in range(tl.program_id(1), num_blocks, tl.num_programs(1)):
+        entry = table_row + tl.load(block_slot_at + block)
+        a0 = tl.multiple_of(tl.load(a_table_at + entry), 8)
+        rank0 = tl.load(rank_table_at + entry)
+        a1, a2, end1 = a0, a0, rank0
+        end2 = rank0
+        if SITES > 1:
+            a1 = tl.multiple_of(tl.load(a_table_at + entry + SLOTS), 8)
+            end1 = rank0 + tl.load(rank_table_at + entry + SLOTS)
+            end2 = end1
+        if SITES > 2:
+            a2 = tl.multiple_of(tl.load(a_table_at + entry + 2 * SLOTS), 8)
+            end2 = end1 + tl.load(rank_table_at + entry + 2 * SLOTS)
+        row = tl.load(sorted_rows_at + block * ROWS + tl.arange(0, ROWS))
+        is_row = (row >= 0)[:, None]
+        x_row = x_at + row.to(tl.int64)[:, None] * INPUTS
+        h_row = h_at + (plane.to(tl.int64) * num_rows + row)[:, None] * WIDTH
+        for first in range(tl.program_id(2) * RANK_TILE, end2, tl.num_programs(2) * RANK_TILE):
+            rank = first + tile
+            a_row = tl.where(
+                rank < rank0,
+                a0 + rank * INPUTS,
+                tl.where(rank < end1, a1 + (rank - rank0) * INPUTS, a2 + (rank - end1) * INPUTS),
+            )
+            is_rank = rank < end2
+            h = tl.zeros((ROWS, RANK_TILE), tl.float32)
+            for start in range(plane * PART, plane * PART + PART, INPUT_TILE):
+                at = start + column
+                x = tl.load(x_row + at[None, :], mask=is_row & (at < INPUTS)[None, :], other=0.0)
+                a_tile = arena_at + a_row[:, None] + at[None, :]
+                a = tl.load(a_tile, mask=is_rank[:, None] & (at < INPUTS)[None, :], other=0.0)
+                h = tl.dot(x, tl.trans(a), h)
+            tl.store(h_row + rank[None, :], h, mask=is_row & is_rank[None, :])
+
+
+@triton.jit(do_not_specialize=["table_row", "num_rows"])
+def expand_kernel(
+    h_at: tl.tensor,
+    y_at: tl.tensor,
+    arena_at: tl.tensor,
+    b_table_at: tl.tensor,
+    rank_table_at: tl.tensor,
+    scale_table_at: tl.tensor,
+    table_row: tl.tensor,
+    sorted_rows_at: tl.tensor,
+    block_slot_at: tl.tensor,
+    num_blocks_at: tl.tensor,
+    num_rows: tl.tensor,
+    OUTPUTS_0: tl.constexpr,
+    OUTPUTS_1: tl.constexpr,
+    OUTPUTS_2: tl.constexpr,
+    SLOTS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    OUTPUT_TILE: tl.constexpr,
+    RANK_TILE: tl.constexpr,
+    PLANES: tl.constexpr,
+) -> None:
+    """A program adds to one tile of columns, all of one site, of every `num_programs(1)`-th block."""
+    TILES_0: tl.constexpr = (OUTPUTS_0 + OUTPUT_TILE - 1) // OUTPUT_TILE
+    TILES_1: tl.constexpr = TILES_0 + (OUTPUTS_1 + OUTPUT_TILE - 1) // OUTPUT_TILE
+    STRIDE: tl.constexpr = OUTPUTS_0 + OUTPUTS_1 + OUTPUTS_2
+    tile = tl.program_id(0)
+    site, outputs, to_column = 0, OUTPUTS_0, 0
+    if tile >= TILES_1:
+        site, outputs, to_column, tile = 2, OUTPUTS_2, OUTPUTS_0 + OUTPUTS_1, tile - TILES_1
+    elif tile >= TILES_0:
+        site, outputs, to_column, tile = 1, OUTPUTS_1, OUTPUTS_0, tile - TILES_0
+    column = tile * OUTPUT_TILE + tl.arange(0, OUTPUT_TILE)
+    is_column = (column < outputs)[None, :]
+    num_blocks = tl.load(num_blocks_at)
+    for block in range(tl.program_id(1), num_blocks, tl.num_programs(1)):
+        entry = table_row + tl.load(block_slot_at + block)
+        before = tl.where(site > 0, tl.load(rank_table_at + entry), 0)
+        before += tl.where(site > 1, tl.load(rank_table_at + entry + SLOTS, mask=site > 1, other=0), 0)
+        entry += site * SLOTS
+        rank = tl.load(rank_table_at + entry)
+        if rank > 0:
+            b_at = arena_at + tl.multiple_of(tl.load(b_table_at + entry), 8)
+            row = tl.load(sorted_rows_at + block * ROWS + tl.arange(0, ROWS))
+            is_row = (row >= 0)[:, None]
+            h_row = h_at + row.to(tl.int64)[:, None] * WIDTH + before
+            delta = tl.zeros((ROWS, OUTPUT_TILE), tl.float32)
+            for first in range(0, rank, RANK_TILE):
+                each = first + tl.arange(0, RANK_TILE)
+                is_rank = each < rank
+                h = tl.zeros((ROWS, RANK_TILE), tl.float32)
+                for plane in tl.static_range(PLANES):
+                    part = h_row + num_rows.to(tl.int64) * (plane * WIDTH) + each[None, :]
+                    h += tl.load(part, mask=is_row & is_rank[None, :], other=0.0)
+                b_tile = b_at + each[:, None] * outputs + column[None, :]
+                b = tl.load(b_tile, mask=is_rank[:, None] & is_column, other=0.0)
+                delta = tl.dot(h.to(tl.bfloat16), b, delta)
+            into = y_at + row.to(tl.int64)[:, None] * STRIDE + to_column + column[None, :]
+            y = tl.load(into, mask=is_row & is_column, other=0.0).to(tl.float32)
+            y += delta * tl.load(scale_table_at + entry)
+            tl.store(into, y.to(y_at.dtype.element_ty), mask=is_row & is_column)

@@ -116,6 +116,11 @@ class AdapterPool:
         entry.pins -= 1
         self._retire_if_idle(entry)  # its last request may have left before the step that it was in had run
 
+    def num_bytes(self, artefact: str) -> int:
+        """What it takes in host memory; 0 while it isn't there."""
+        loaded = self._entries[artefact].loaded
+        return 0 if loaded is None else loaded.num_bytes
+
     # Hints
 
     def prefetch(self, ref: AdapterRef, now: float) -> None:

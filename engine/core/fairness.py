@@ -12,11 +12,12 @@ than its rest may (`engine.core.stretch`): enough for a chat's prompts, and slow
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from engine.core.limits import MAX_TENANTS_KNOWN, MAX_TENANTS_SHOWN
+from engine.core.request import Sequence
 
 PROMPT_WEIGHT: Final = 1.0
 OUTPUT_WEIGHT: Final = 2.0
@@ -42,8 +43,8 @@ class TenantServed:
     """One tenant's part, for people."""
 
     tenant: str
-    served: float
-    waiting_tokens: int
+    served: float  # weighted tokens
+    waiting_tokens: int  # to compute
 
 
 class FairShare:
@@ -71,14 +72,20 @@ class FairShare:
     def served(self, tenant: str) -> float:
         return self._account(tenant).served
 
-    def charge_prompt(self, tenant: str, num_tokens: int) -> None:
-        self._charge(tenant, PROMPT_WEIGHT * num_tokens)
+    def charge(self, sequence: Sequence, computed: int) -> None:
+        """A step takes a sequence up to `computed` tokens. What is computed again after a preemption is
+        free: the tenant didn't ask for that."""
+        outputs = max(0, computed - max(sequence.num_charged, len(sequence.request.prompt)))
+        tokens = max(0, computed - sequence.num_charged)
+        sequence.num_charged += tokens
+        weighted = PROMPT_WEIGHT * (tokens - outputs) + OUTPUT_WEIGHT * outputs
+        self._charge(sequence.request.add.tenant, weighted)
 
-    def charge_cached(self, tenant: str, num_tokens: int) -> None:
-        self._charge(tenant, CACHED_WEIGHT * num_tokens)
-
-    def charge_output(self, tenant: str, num_tokens: int) -> None:
-        self._charge(tenant, OUTPUT_WEIGHT * num_tokens)
+    def charge_cached(self, sequence: Sequence) -> None:
+        """It was admitted with its `computed` tokens from the cache."""
+        tokens = max(0, sequence.computed - sequence.num_charged)
+        sequence.num_charged += tokens
+        self._charge(sequence.request.add.tenant, CACHED_WEIGHT * tokens)
 
     def charge_load(self, tenant: str, num_bytes: int) -> None:
         self._charge(tenant, LOAD_TOKENS_PER_MB * num_bytes / 1e6)
@@ -107,9 +114,9 @@ class FairShare:
         for tenant in gone[: len(self._accounts) - MAX_TENANTS_KNOWN // 2]:
             del self._accounts[tenant]
 
-    def picture(self, waiting_tokens: dict[str, int], active: Iterable[str]) -> list[TenantServed]:
-        """The active tenants, those with most to compute first, and not too many."""
-        rows = [TenantServed(t, self.served(t), waiting_tokens.get(t, 0)) for t in active]
+    def picture(self, tokens: Mapping[str, int]) -> list[TenantServed]:
+        """The tenants that have `tokens` to compute or just run, those with most first, and not too many."""
+        rows = [TenantServed(tenant, self.served(tenant), count) for tenant, count in tokens.items()]
         rows.sort(key=lambda row: (-row.waiting_tokens, -row.served, row.tenant))
         return rows[:MAX_TENANTS_SHOWN]
 

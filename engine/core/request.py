@@ -51,6 +51,9 @@ class Sequence:
         self.runs_ahead = False  # whether its newest pending token may be computed before it is known
         self.blocks: list[int] = []
         self.slot = BASE_SLOT
+        self.adapter_bytes = 0  # of the adapter in the slot
+        self.ran_in = 0  # the scheduler's step in which it last had a part
+        self.num_charged = 0  # tokens that its tenant was charged for
         self.num_published = 0  # blocks of this table that were named, or taken by name
         self.blocked_since: float | None = None  # when it first could not be admitted for want of room
         self.confirmed = not request.add.confirm_choices

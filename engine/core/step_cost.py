@@ -78,6 +78,10 @@ class StepCost:
     def estimate_ms(self, load: StepLoad) -> float:
         return _dot(self._coefficients, load.features())
 
+    def adapter_ms(self, num_bytes: int) -> float:
+        """What one more adapter adds to a step."""
+        return self._coefficients[2] * num_bytes / UNITS[2]
+
     def fitting_tokens(self, budget_ms: float, start: int, most: int, *, starts_row: bool = True) -> int:
         """How many tokens (at most `most`) from position `start` on can join a step for `budget_ms`."""
         _, row, _, token, position, attended = (

@@ -217,11 +217,11 @@ def test_an_admission_leaves_room_to_grow_while_others_run(make_bench: Callable[
     bench.send(add("beside", [2] * 24, Ask(max_tokens=2)))  # 6 blocks of the 10 that are free; 5 must stay
     bench.step()
     scheduler = bench.loop._scheduler
-    assert [s.request.add.request for s in scheduler._waiting] == ["beside"]
+    assert [s.request.add.request for s in scheduler._admission.waiting] == ["beside"]
     bench.run()
     bench.send(add("alone", [3] * 70, Ask(max_tokens=2)))  # with nobody to leave it to
     bench.step()
-    assert [s.request.add.request for s in scheduler._running] == ["alone"]
+    assert [s.request.add.request for s in scheduler._admission.running] == ["alone"]
     bench.run()
 
 
@@ -233,12 +233,14 @@ def test_nobody_is_admitted_in_the_step_of_a_preemption(make_bench: Callable[...
     preempting_steps = 0
     for step in range(120):
         bench.send(add(f"short{step}", [9 + step % 80] * 2, Ask(max_tokens=2)))
-        running, preempted = set(scheduler._running), scheduler.counters.preemptions
+        running, preempted = set(scheduler._admission.running), scheduler.counters.preemptions
         bench.step()
         if scheduler.counters.preemptions > preempted:
             preempting_steps += 1
-            assert set(scheduler._running) <= running
-            assert scheduler.waiting_tokens == sum(sequence.total for sequence in scheduler._waiting)
+            assert set(scheduler._admission.running) <= running
+            assert scheduler.waiting_tokens == sum(
+                sequence.total for sequence in scheduler._admission.waiting
+            )
     assert preempting_steps > 0
     bench.run()
 
@@ -276,7 +278,7 @@ def test_a_share_that_is_not_wanted_goes_to_the_others(make_bench: Callable[...,
     bench = make_bench(num_blocks=200, step_tokens=32)
     bench.send(add("long", [1] * 180, Ask(tenant="a")), add("short", [2] * 4, Ask(tenant="b")))
     bench.step()
-    computed = {s.request.add.request: s.computed for s in bench.loop._scheduler._running}
+    computed = {s.request.add.request: s.computed for s in bench.loop._scheduler._admission.running}
     assert computed == {"long": 28, "short": 4}
     bench.run()
 

@@ -1,0 +1,224 @@
+"""Who waits and who runs, and the blocks and slots that running takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from engine.core.adapter_pool import AdapterPool
+from engine.core.block_pool import KvStore
+from engine.core.fairness import FairShare
+from engine.core.limits import CoreConfig
+from engine.core.plan import BASE_SLOT
+from engine.core.request import Request, Sequence, State
+from engine.core.running_limit import RunningLimit
+
+
+@dataclass(slots=True)
+class SchedulerCounters:
+    cache_query_tokens: int = 0
+    cache_hit_tokens: int = 0
+    preemptions: int = 0
+
+
+class Admission:
+    """Owns the lists of sequences and their block tables (the blocks themselves are the store's)."""
+
+    def __init__(
+        self,
+        config: CoreConfig,
+        store: KvStore,
+        adapters: AdapterPool,
+        fair: FairShare,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._adapters = adapters
+        self._fair = fair
+        self._now = 0.0
+        self._reserved = 0  # blocks kept for requests that wait for blocks, in this step
+        self._lingering: set[Sequence] = set()  # run no more, but a submitted step still uses their slots
+        self.limit = RunningLimit(config.max_running, config.target_itl_ms)
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self.counters = SchedulerCounters()
+
+    def begin_step(self, now: float) -> None:
+        self._now = now
+        self.drop_reserve()
+        if self.is_full:
+            for sequence in self.waiting:
+                self._note_blocked(sequence)
+
+    def drop_reserve(self) -> None:
+        """Who lacks blocks in this step asks again from here on."""
+        self._reserved = 0
+
+    def remove(self, sequence: Sequence) -> None:
+        """Frees what a sequence holds; it won't run again."""
+        if sequence.state is State.RUNNING:
+            self.running.remove(sequence)
+            self._give_back(sequence)
+        elif sequence.state is State.WAITING:
+            self.waiting.remove(sequence)
+        sequence.state = State.FINISHED
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Takes everything from a running sequence; it will compute its tokens again, and bill none twice."""
+        self.running.remove(sequence)
+        self._give_back(sequence)
+        sequence.computed = 0
+        sequence.runs_ahead = False
+        sequence.state = State.WAITING
+        self.waiting.append(sequence)
+        self.counters.preemptions += 1
+
+    def note_applied(self, sequence: Sequence) -> None:
+        """A submitted row of it has run. If the sequence has stopped meanwhile, its slot was kept for that
+        row."""
+        sequence.num_in_flight -= 1
+        if sequence in self._lingering and sequence.num_in_flight == 0:
+            self._lingering.remove(sequence)
+            self._unpin(sequence)
+
+    def pins(self) -> Counter[str]:
+        """How many sequences hold each adapter's slot."""
+        holders = [*self.running, *self._lingering]
+        return Counter(s.request.artefact for s in holders if s.request.artefact is not None)
+
+    def resident(self) -> set[str]:
+        """Adapters that those who wait could run on now."""
+        if self.is_full:
+            return set()
+        return {s.request.artefact for s in self.waiting if s.request.artefact and self._is_ready(s)}
+
+    # What a sequence needs to run
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.running) >= self.limit.now
+
+    def admit(self, sequence: Sequence) -> bool:
+        """Gives a waiting sequence blocks for all its known tokens, and a slot, or leaves it as it is."""
+        if self.is_full:
+            self._note_blocked(sequence)
+            return False
+        if not self._is_ready(sequence):
+            return False
+        shared = self._match(sequence)
+        if not self._has_blocks(sequence, shared):
+            return False
+        self._place(sequence, shared)
+        return True
+
+    def lacks_room(self, sequence: Sequence) -> bool:
+        """Whether nothing but room keeps a sequence from running."""
+        if not self._is_ready(sequence):
+            return False
+        return self.is_full or self.num_lacking(sequence) > 0
+
+    def num_lacking(self, sequence: Sequence) -> int:
+        """Blocks that would have to become free before it can run."""
+        return self._num_lacking(sequence, self._match(sequence))
+
+    def is_late(self, sequence: Sequence) -> bool:
+        """Whether it has lacked room for too long."""
+        since = sequence.blocked_since
+        return since is not None and self._now - since > self._config.reserve_after_s
+
+    def can_grow(self) -> bool:
+        return self._store.num_allocatable > 0
+
+    def needs_block(self, sequence: Sequence) -> bool:
+        """Whether its next token has no place in its blocks."""
+        return len(sequence.blocks) * self._config.block_size < sequence.total
+
+    def grow(self, sequence: Sequence) -> None:
+        sequence.blocks.extend(self._store.allocate(1))
+
+    def _is_ready(self, sequence: Sequence) -> bool:
+        """Whether it could run if there were room."""
+        request = sequence.request
+        if sequence.num_in_flight:
+            return False  # it was preempted a moment ago; what its submitted row samples isn't known yet
+        if sequence.choice > 0 and not request.prompt_computed:
+            return False  # it will share the prompt's blocks with choice 0
+        adapter = request.add.adapter
+        return adapter is None or self._adapters.can_pin(adapter, self._now)
+
+    def _match(self, sequence: Sequence) -> list[int]:
+        """Blocks with KV that it can share; at least its last known token is left to compute."""
+        if sequence.owes_prompt_logprobs:
+            return []  # log-probabilities of the prompt exist only where it is computed
+        block_size = self._config.block_size
+        return self._store.match(sequence.keys((sequence.total - 1) // block_size, block_size))
+
+    def _has_blocks(self, sequence: Sequence, shared: list[int]) -> bool:
+        if self._num_lacking(sequence, shared) <= 0:
+            return True
+        self._note_blocked(sequence)
+        if self.is_late(sequence):
+            self._reserved += self._num_needed(sequence, shared)
+        return False
+
+    def _num_lacking(self, sequence: Sequence, shared: list[int]) -> int:
+        floor = self._config.watermark_blocks if self.running else 0
+        needed = self._num_needed(sequence, shared) + floor + self._reserved
+        return needed - self._store.num_allocatable
+
+    def _num_needed(self, sequence: Sequence, shared: list[int]) -> int:
+        return self._config.blocks_for(sequence.total) - len(shared) + self._store.num_cached(shared)
+
+    def _note_blocked(self, sequence: Sequence) -> None:
+        if sequence.blocked_since is None:
+            sequence.blocked_since = self._now
+
+    # What it gets and gives back
+
+    def _place(self, sequence: Sequence, shared: list[int]) -> None:
+        request = sequence.request
+        self._store.take(shared)
+        fresh = self._store.allocate(self._config.blocks_for(sequence.total) - len(shared))
+        sequence.blocks = [*shared, *fresh]
+        sequence.computed = len(shared) * self._config.block_size
+        sequence.num_published = len(shared)
+        sequence.blocked_since = None
+        self._pin(sequence)
+        self._fair.charge_cached(sequence)
+        if request.first_scheduled is None:
+            request.first_scheduled = self._now
+            self._count_cached(request, sequence.computed)
+        self.waiting.remove(sequence)
+        self.running.append(sequence)
+        sequence.state = State.RUNNING
+
+    def _count_cached(self, request: Request, cached: int) -> None:
+        request.cached = cached
+        request.num_prompt_counted = cached
+        self.counters.cache_query_tokens += len(request.prompt)
+        self.counters.cache_hit_tokens += cached
+
+    def _pin(self, sequence: Sequence) -> None:
+        adapter = sequence.request.add.adapter
+        if adapter is None:
+            return
+        epoch = self._adapters.slot_epoch
+        sequence.slot = self._adapters.pin(adapter, self._now)
+        sequence.adapter_bytes = self._adapters.num_bytes(adapter.artefact)
+        if self._adapters.slot_epoch != epoch:
+            self._fair.charge_install(sequence.request.add.tenant, sequence.adapter_bytes)
+
+    def _give_back(self, sequence: Sequence) -> None:
+        """Its blocks go at once, though a submitted step may still write to them: whoever gets them writes in
+        a later step. A slot is filled beside the steps, so it stays until they have run."""
+        self._store.release(sequence.blocks)
+        sequence.blocks = []
+        if sequence.num_in_flight and sequence.slot != BASE_SLOT:
+            self._lingering.add(sequence)
+        else:
+            self._unpin(sequence)
+
+    def _unpin(self, sequence: Sequence) -> None:
+        if sequence.request.add.adapter is not None:
+            self._adapters.unpin(sequence.request.add.adapter)
+            sequence.slot = BASE_SLOT

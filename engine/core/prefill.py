@@ -1,0 +1,118 @@
+"""Which prompts a step computes, and how much of each.
+
+The best class goes first, and within it the tenant that was served least, a piece at a time, so that tenants
+that want more than there is get equal parts over time and within a step. Within a tenant it is first come,
+first served. Whoever can't run now is skipped.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+
+from engine.core.admission import Admission
+from engine.core.fairness import FairShare
+from engine.core.limits import CoreConfig
+from engine.core.request import Sequence, State
+from engine.core.stretch import OVERDRAFT_TOKENS, Overdraft, StepRoom, is_overdue
+
+LEAST_PIECE = 16
+"""Tokens; smaller pieces would share a step out more evenly than anyone can tell."""
+
+Key = tuple[int, float, int, int]
+
+
+class Prefill:
+    """Fills what room a step has left, and charges for it."""
+
+    def __init__(
+        self, config: CoreConfig, admission: Admission, fair: FairShare, overdraft: Overdraft
+    ) -> None:
+        self._config = config
+        self._admission = admission
+        self._fair = fair
+        self._overdraft = overdraft
+        self._given: dict[Sequence, int] = {}
+        self._refused: set[Sequence] = set()  # asked once a step: a refusal may keep blocks for it
+        self._now = 0.0
+
+    def share(self, room: StepRoom, wanting: list[Sequence], now: float, step: int) -> dict[Sequence, int]:
+        """Tokens of each sequence that gets any; those that wait and get some run when it returns."""
+        self._given, self._refused = {}, set()
+        self._now = now
+        queues = self._queues(wanting)
+        heap = [(self._key(queue[0]), tenant) for tenant, queue in queues.items()]
+        heapq.heapify(heap)
+        while heap and room.tokens > 0:
+            _, tenant = heapq.heappop(heap)
+            queue = queues[tenant]
+            piece = max(LEAST_PIECE, room.tokens // (2 * len(heap))) if heap else room.tokens
+            sequence = queue[0]
+            if self._give(room, sequence, piece) < piece:
+                queue.popleft()  # it has all that it wanted, or all that fits
+            if queue:
+                heapq.heappush(heap, (self._key(queue[0]), tenant))
+        if self._overdraft.is_due(step):
+            self._overdraw(room, wanting, step)
+        return self._given
+
+    def _queues(self, wanting: list[Sequence]) -> dict[str, deque[Sequence]]:
+        queues: dict[str, deque[Sequence]] = {}
+        for sequence in sorted(wanting, key=self._order):
+            queues.setdefault(sequence.request.add.tenant, deque()).append(sequence)
+        return queues
+
+    def _order(self, sequence: Sequence) -> tuple[int, int, int]:
+        return (*sequence.request.priority(self._now, self._config.aging_s), sequence.choice)
+
+    def _key(self, sequence: Sequence) -> Key:
+        rank, order, choice = self._order(sequence)
+        return (rank, self._fair.served(sequence.request.add.tenant), order, choice)
+
+    def _give(self, room: StepRoom, sequence: Sequence, most: int) -> int:
+        """Up to `most` more tokens for a sequence. Returns how many it got."""
+        most = min(most, sequence.remaining - self._given.get(sequence, 0))
+        count, allowed = self._fitting(room, sequence, most)
+        if count > 0 and sequence.state is State.WAITING:
+            if not self._admit(sequence):
+                return 0
+            # What it shares is computed already, and it computes the rest at another position.
+            count, allowed = self._fitting(room, sequence, min(most, sequence.remaining))
+        if count > 0:
+            self._fair.spend_allowance(sequence.request.add.tenant, allowed)
+            self._take(room, sequence, count)
+        return count
+
+    def _admit(self, sequence: Sequence) -> bool:
+        if sequence in self._refused or not self._admission.admit(sequence):
+            self._refused.add(sequence)
+            return False
+        return True
+
+    def _fitting(self, room: StepRoom, sequence: Sequence, most: int) -> tuple[int, int]:
+        """How many tokens fit, and how many of them by the tenant's allowance only."""
+        given = self._given.get(sequence, 0)
+        start, is_first = sequence.computed + given, given == 0
+        count = room.fitting(sequence, start, most, starts_row=is_first)
+        if count == most:
+            return count, 0
+        allowance = self._fair.allowance(sequence.request.add.tenant)
+        more = room.fitting_allowed(sequence, start, min(most, count + allowance), starts_row=is_first)
+        return max(count, more), max(0, more - count)
+
+    def _take(self, room: StepRoom, sequence: Sequence, count: int) -> None:
+        given = self._given.get(sequence, 0)
+        room.add(sequence, sequence.computed + given, count, starts_row=given == 0)
+        self._given[sequence] = given + count
+        self._fair.charge(sequence, sequence.computed + given + count)
+
+    def _overdraw(self, room: StepRoom, wanting: list[Sequence], step: int) -> None:
+        """One that has had nothing for long gets a small piece, whatever it takes."""
+        late = [s for s in wanting if s not in self._given and is_overdue(s, step)]
+        for sequence in sorted(late, key=lambda s: (s.ran_in, self._order(s))):
+            count = min(OVERDRAFT_TOKENS, room.tokens)
+            if count <= 0 or (sequence.state is State.WAITING and not self._admit(sequence)):
+                continue
+            self._take(room, sequence, min(count, sequence.remaining))
+            self._overdraft.use(step, for_prompts=True)
+            return

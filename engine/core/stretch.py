@@ -1,0 +1,135 @@
+"""How far prompts and long contexts may stretch a step, so that the tokens of others keep coming.
+
+The measure is the step in which the same sequences decode, none on a longer context than the tenant with the
+shortest ones has on average: what the length of one request adds to a step, its neighbours suffer from.
+
+| work | fits while the step takes at most |
+|---|---|
+| decoding on contexts about as long as those of the others | always |
+| decoding on a context more than twice as long | `itl_stretch` x the measure |
+| prompts of a tenant while others decode | `itl_stretch` x the measure |
+| the same, as far as the tenant's allowance goes | `OWN_STRETCH` x the measure |
+| prompts of the only tenant that decodes | `OWN_STRETCH` x the measure |
+| prompts while nobody decodes, or the batch class only | any time |
+
+What fits in no step is not starved: one piece goes over the bound in each `OVERDRAFT_STEPS`, which leaves the
+95th percentile of the others alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.core.limits import CoreConfig
+from engine.core.protocol import ServiceClass
+from engine.core.request import Sequence
+from engine.core.step_cost import StepCost, StepLoad
+
+OWN_STRETCH: Final = 4.0
+SHORT_CONTEXT: Final = 1_024
+"""Contexts up to this many tokens are never long."""
+LONG: Final = 2.0
+"""A context is long beyond so many times that of the tenant with the shortest."""
+OVERDRAFT_STEPS: Final = 32
+OVERDRAFT_TOKENS: Final = 16
+TARGET_SLACK: Final = 1.1
+"""With a target of latency, prompts may stretch a step that lies above it by so much all the same."""
+
+
+class StepRoom:
+    """One step that is being composed: what is in it, and what else fits."""
+
+    def __init__(self, config: CoreConfig, cost: StepCost, decoding: list[Sequence]) -> None:
+        self._cost = cost
+        self._tenants = {s.request.add.tenant for s in decoding}
+        self._protected = {
+            s.request.add.tenant for s in decoding if s.request.add.service_class is not ServiceClass.BATCH
+        }
+        self._short = _short_context(decoding)
+        self._adapters: set[str] = set()
+        self.tokens = config.step_tokens
+        self.load = StepLoad()
+        self._bounds(config, decoding)
+
+    def _bounds(self, config: CoreConfig, decoding: list[Sequence]) -> None:
+        self._strict_ms = self._own_ms = float("inf")
+        if not self._protected or config.itl_stretch is None:
+            return
+        measure = StepLoad()
+        adapters = {s.request.artefact: s.adapter_bytes for s in decoding}
+        measure.adapter_bytes = sum(adapters.values())
+        for sequence in decoding:
+            measure.add(min(sequence.computed, self._short), 1)
+        measure_ms = self._cost.estimate_ms(measure)
+        self._strict_ms = config.itl_stretch * measure_ms
+        self._own_ms = max(config.itl_stretch, OWN_STRETCH) * measure_ms
+        if config.target_itl_ms is not None:
+            most_ms = max(config.target_itl_ms, TARGET_SLACK * measure_ms)
+            self._strict_ms = min(self._strict_ms, most_ms)
+            self._own_ms = min(self._own_ms, most_ms)
+
+    def is_long(self, sequence: Sequence) -> bool:
+        """Whether a sequence that decodes may have to wait for a step with room for its context."""
+        return len(self._tenants) > 1 and sequence.computed > LONG * self._short
+
+    def add(self, sequence: Sequence, start: int, num_tokens: int, *, starts_row: bool = True) -> None:
+        self.tokens -= num_tokens
+        self.load.add(start, num_tokens, starts_row=starts_row)
+        artefact = sequence.request.artefact
+        if artefact is not None and artefact not in self._adapters:
+            self._adapters.add(artefact)
+            self.load.adapter_bytes += sequence.adapter_bytes
+
+    def fitting_long(self, sequence: Sequence) -> bool:
+        """Whether its next token fits beside those of the others."""
+        return self._fitting(sequence, sequence.computed, 1, self._strict_ms, starts_row=True) > 0
+
+    def fitting(self, sequence: Sequence, start: int, most: int, *, starts_row: bool = True) -> int:
+        """How many tokens of its prompt (at most `most`) fit."""
+        has_others = self._protected - {sequence.request.add.tenant}
+        bound_ms = self._strict_ms if has_others else self._own_ms
+        return self._fitting(sequence, start, most, bound_ms, starts_row=starts_row)
+
+    def fitting_allowed(self, sequence: Sequence, start: int, most: int, *, starts_row: bool = True) -> int:
+        """The same for a tenant whose allowance isn't spent."""
+        return self._fitting(sequence, start, most, self._own_ms, starts_row=starts_row)
+
+    def _fitting(
+        self, sequence: Sequence, start: int, most: int, bound_ms: float, *, starts_row: bool
+    ) -> int:
+        most = min(most, self.tokens)
+        if bound_ms == float("inf") or most <= 0:
+            return max(0, most)
+        left_ms = bound_ms - self._cost.estimate_ms(self.load)
+        if sequence.request.artefact not in self._adapters:
+            left_ms -= self._cost.adapter_ms(sequence.adapter_bytes)
+        return self._cost.fitting_tokens(left_ms, start, most, starts_row=starts_row)
+
+
+class Overdraft:
+    """When something may go over the bound: in turn a long context that decodes, and a prompt."""
+
+    def __init__(self) -> None:
+        self._used_in = -OVERDRAFT_STEPS
+        self.for_prompts = False  # whose turn it is
+
+    def is_due(self, step: int) -> bool:
+        return step - self._used_in >= OVERDRAFT_STEPS
+
+    def use(self, step: int, *, for_prompts: bool) -> None:
+        self._used_in = step
+        self.for_prompts = not for_prompts
+
+
+def is_overdue(sequence: Sequence, step: int) -> bool:
+    """Whether it has had no part in a step for long."""
+    return step - sequence.ran_in >= OVERDRAFT_STEPS
+
+
+def _short_context(decoding: list[Sequence]) -> int:
+    """The mean context of the tenant with the shortest ones."""
+    contexts: dict[str, list[int]] = {}
+    for sequence in decoding:
+        contexts.setdefault(sequence.request.add.tenant, []).append(sequence.computed)
+    shortest = min((sum(each) // len(each) for each in contexts.values()), default=0)
+    return max(SHORT_CONTEXT, shortest)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from engine.core.adapter_entry import Lane
 from engine.core.adapter_loader import LoadDone
 from engine.core.journal import Journal, JournalLine
 from engine.core.journal_reader import JournalReader
@@ -32,6 +33,8 @@ from engine.core.protocol import (
     TokenLogprob,
     Tokens,
 )
+from engine.core.replay import NamedHandle, RecordedRunner
+from engine.core.trace import TraceWriter
 
 VOCAB = 101
 EOS = 100
@@ -67,6 +70,7 @@ class FakeRunner:
     kv: dict[tuple[int, int], tuple[int, str | None]] = field(default_factory=dict)
     slots: dict[int, str] = field(default_factory=dict)
     plans: list[str] = field(default_factory=list)
+    results: list[list[RowResult]] = field(default_factory=list)
     rows: list[tuple[int, int, int]] = field(default_factory=list)  # (sequence, start, tokens)
     fail_on: set[int] = field(default_factory=set)  # prompts that start with such a token fail
     crash: bool = False
@@ -105,7 +109,10 @@ class FakeRunner:
         assert self.unfinished.pop(0) is step, "steps run in order"
         written = [(row.block_table[p // self.block_size], p) for row in step.rows for p in row.positions]
         assert len(written) == len(set(written)), "a block position has one writer in a step"
-        return [result for row in step.rows if (result := self._run(step.number, row)) is not None]
+        results = [result for row in step.rows if (result := self._run(step.number, row)) is not None]
+        if self.record:
+            self.results.append(results)
+        return results
 
     def _assert_unused(self, slot: int) -> None:
         used = {row.slot for step in self.unfinished for row in step.rows}
@@ -147,7 +154,8 @@ class FakeRunner:
             seen.append(token)
         listed = [*row.sample.prompt, *row.sample.generated]
         assert seen[: len(listed)] == listed, "KV of other tokens"
-        assert len(seen) == len(row.sample.prompt) + row.sample.counter
+        if row.sample.prompt:  # a trace leaves it out
+            assert len(seen) == len(row.sample.prompt) + row.sample.counter
         self.newest[row.sequence] = (step, 0)
         if seen[0] in self.fail_on:
             return RowResult(row.sequence, error="not a number")
@@ -181,13 +189,19 @@ class FakeLoaders:
 
     automatic: bool = True
     num_bytes: int = 1_000
+    device_bytes: int = 0
+    far: set[str] = field(default_factory=set)  # not on disk; what has loaded is
+    named: bool = False  # handles for a recorded runner
     failing: set[str] = field(default_factory=set)
     under_way: list[AdapterRef] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     most_under_way: int = 0
     _done: list[LoadDone] = field(default_factory=list)
 
-    def start(self, adapter: AdapterRef) -> None:
+    def is_near(self, adapter: AdapterRef) -> bool:
+        return adapter.artefact not in self.far
+
+    def start(self, adapter: AdapterRef, lane: Lane) -> None:
         self.under_way.append(adapter)
         self.most_under_way = max(self.most_under_way, len(self.under_way))
 
@@ -197,7 +211,10 @@ class FakeLoaders:
         if artefact in self.failing:
             self._done.append(LoadDone(ref, None, "corrupt"))
         else:
-            self._done.append(LoadDone(ref, LoadedAdapter(artefact, self.num_bytes, Tier.STORE, 1.0)))
+            handle = NamedHandle(ref, artefact) if self.named else artefact
+            self.far.discard(artefact)
+            loaded = LoadedAdapter(handle, self.num_bytes, Tier.STORE, 1.0, self.device_bytes)
+            self._done.append(LoadDone(ref, loaded))
 
     def finished(self) -> list[LoadDone]:
         if self.automatic:
@@ -239,20 +256,26 @@ class Bench:
         step_s: float = 0.01,
         model: ModelFacts = MODEL,
         max_in_flight: int = 1,
+        trace: TraceWriter | None = None,
         **limits: float,
     ) -> None:
         self.config = CoreConfig(**{"num_blocks": 64, "block_size": 4, "max_running": 16, **limits})  # type: ignore[arg-type]
         self.now = 0.0
         self.step_s = step_s
         self.runner = FakeRunner(self.config.block_size, max_in_flight=max_in_flight)
-        self.loaders = FakeLoaders()
+        self.loaders = FakeLoaders(named=trace is not None)
         self.transport = FakeTransport()
         self.directory = directory
         self.journal = Journal(directory)
         self.loop = Loop(
             self.config,
             model,
-            Parts(self.runner, self.loaders, self.transport, self.journal),
+            Parts(
+                self.runner if trace is None else RecordedRunner(self.runner, trace),
+                self.loaders,
+                self.transport,
+                self.journal,
+            ),
             clock=lambda: self.now,
         )
 

@@ -56,9 +56,11 @@ class Arrivals:
     def take_loads(self) -> None:
         """Starts loads, and tells the requests of those that have ended."""
         for done in self._core.adapters.poll(self._core.clock()):
-            for request in self._open:
-                if request.artefact == done.adapter.artefact:
-                    self._take_load(request, done)
+            waiting = [request for request in self._open if request.artefact == done.adapter.artefact]
+            if waiting and done.loaded is not None:  # whose tenant came first caused it
+                self._core.scheduler.charge_load(waiting[0].add.tenant, done.loaded.num_bytes)
+            for request in waiting:
+                self._take_load(request, done)
 
     def _add(self, add: AddRequest) -> None:
         if self._open.get(add.request, add.attempt) is not None:

@@ -14,12 +14,14 @@ A sequence that turns out to have ended has its rows in later steps discarded.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.core.plan import PendingStep, Row, RowResult, Runner, StepPlan
 from engine.core.request import Finish, Sequence
 from engine.core.rows import plan_row
 from engine.core.scheduler import Chunk, Scheduler
+from engine.core.step_cost import StepLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +35,26 @@ class SubmittedRow:
     prompt_logprobs: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SubmittedStep:
+    rows: list[SubmittedRow]
+    load: StepLoad
+    submitted: float
+    pending: PendingStep
+
+
 class InFlight:
     """The only caller of the runner's `submit` and of the steps' `wait`."""
 
-    def __init__(self, runner: Runner, scheduler: Scheduler, finish: Finish) -> None:
+    def __init__(
+        self, runner: Runner, scheduler: Scheduler, finish: Finish, clock: Callable[[], float]
+    ) -> None:
         self._runner = runner
         self._scheduler = scheduler
         self._finish = finish
-        self._steps: deque[tuple[list[SubmittedRow], PendingStep]] = deque()
+        self._clock = clock
+        self._steps: deque[SubmittedStep] = deque()
+        self._ended = float("-inf")  # when the step before the oldest one had run
         self.num_submitted = 0  # over the life of the process
 
     def __len__(self) -> int:
@@ -55,14 +69,18 @@ class InFlight:
         assert not self.is_full
         self.num_submitted += 1
         rows = [plan_row(chunk, self._finish) for chunk in chunks]
+        load, now = self._scheduler.planned, self._clock()
         step = self._runner.submit(StepPlan(step=self.num_submitted, rows=rows, slot_epoch=slot_epoch))
         submitted = [self._note(chunk.sequence, row) for chunk, row in zip(chunks, rows, strict=True)]
-        self._steps.append((submitted, step))
+        self._steps.append(SubmittedStep(submitted, load, now, step))
 
     def wait(self) -> tuple[list[SubmittedRow], list[RowResult]]:
         """The rows of the oldest step, and its results. Each row is given to `settle` when it is applied."""
-        rows, step = self._steps.popleft()
-        return rows, step.wait()
+        step = self._steps.popleft()
+        results = step.pending.wait()
+        began, self._ended = max(step.submitted, self._ended), self._clock()
+        self._scheduler.observe(step.load, self._ended - began)
+        return step.rows, results
 
     def settle(self, row: SubmittedRow) -> None:
         """The row has run: what was counted as under way no longer is."""

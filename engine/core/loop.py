@@ -86,7 +86,7 @@ class Loop:
         )
         self._open = OpenRequests(core)
         self._arrivals = Arrivals(core, self._open)
-        self._in_flight = InFlight(parts.runner, self._scheduler, self._finish)
+        self._in_flight = InFlight(parts.runner, self._scheduler, self._finish, clock)
         self._results = Results(core, self._open, self._in_flight)
         self._stats_at = float("-inf")
         self._checked = True  # integrity, since the last request ended

@@ -19,7 +19,7 @@ class ReferenceKernels:
     def add_norm(self, residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
         if delta is not None:
             residual += delta
-        return _norm(residual, weight, eps).to(weight.dtype)
+        return norm(residual, weight, eps).to(weight.dtype)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.float().chunk(2, dim=1)
@@ -39,15 +39,15 @@ class ReferenceKernels:
         parts = qkv[: len(positions)].float().view(-1, heads + 2 * kv_heads, shape.head_dim)
         q, k, v = torch.split(parts, [heads, kv_heads, kv_heads], dim=1)
         if norms is not None:
-            q, k = _norm(q, norms.query, shape.norm_eps), _norm(k, norms.key, shape.norm_eps)
+            q, k = norm(q, norms.query, shape.norm_eps), norm(k, norms.key, shape.norm_eps)
         cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=2)
-        k = _rotate(k, cos, sin)
+        k = rotate(k, cos, sin)
         at, block = torch.tensor(positions), torch.tensor(blocks)
         cell, lane = at % shape.block_size // LANES, at % LANES
-        cache.keys[block, cell, :, : shape.head_dim, lane] = _stored(k, cache.keys, cache.key_scale)
-        cache.values[block, cell, :, lane, : shape.head_dim] = _stored(v, cache.values, cache.value_scale)
+        cache.keys[block, cell, :, : shape.head_dim, lane] = stored(k, cache.keys, cache.key_scale)
+        cache.values[block, cell, :, lane, : shape.head_dim] = stored(v, cache.values, cache.value_scale)
         padding = qkv.shape[0] - len(positions)
-        return functional.pad(_rotate(q, cos, sin), (0, 0, 0, 0, 0, padding)).contiguous()
+        return functional.pad(rotate(q, cos, sin), (0, 0, 0, 0, 0, padding)).contiguous()
 
     def attend(self, shape: AttentionShape, chunks: Chunks, q: Tensor, cache: LayerCache) -> Tensor:
         out = torch.empty(q.shape[0], shape.num_heads, shape.head_dim)
@@ -79,7 +79,7 @@ class ReferenceKernels:
                 column += outputs
 
 
-def _stored(x: Tensor, cache: Tensor, scale: float) -> Tensor:
+def stored(x: Tensor, cache: Tensor, scale: float) -> Tensor:
     """What isn't finite becomes NaN in FP8, not the largest number: it must be found where it is read."""
     if cache.dtype is not torch.float8_e4m3fn:
         return x.to(cache.dtype)
@@ -87,11 +87,11 @@ def _stored(x: Tensor, cache: Tensor, scale: float) -> Tensor:
     return torch.where(x.isfinite(), scaled, torch.nan).to(cache.dtype)
 
 
-def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight.float()
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     a, b = x.chunk(2, dim=2)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=2)
 

@@ -35,6 +35,10 @@ class NoRoom(DiskFull):
     """The artefact is larger than the budget, or everything else in the cache is leased."""
 
 
+class NotCached(StoreError):
+    """No sound file here, and the caller doesn't want to wait for the store."""
+
+
 @dataclass(slots=True)
 class _Entry:
     path: Path
@@ -84,12 +88,13 @@ class DiskCache:
         self._adopt()
 
     @contextlib.contextmanager
-    def lease(self, owner: str, artefact: str) -> Iterator[Path]:
+    def lease(self, owner: str, artefact: str, *, fetch: bool = True) -> Iterator[Path]:
         """The packed file, fetched if need be and kept in place until the block ends. Raises `StoreError`:
-        `NotFound`, `Corrupt`, `DiskFull`, `Unavailable`, `Denied`."""
+        `NotFound`, `Corrupt`, `DiskFull`, `Unavailable`, `Denied`; `NotCached` if it isn't here and `fetch`
+        is false, which asks the store for nothing and waits for no download."""
         path = artefact_path(owner, artefact)
         key = f"{owner}.{artefact}"
-        entry = self._acquire(key, path, artefact)
+        entry = self._acquire(key, path, artefact) if fetch else self._acquire_here(key, path, artefact)
         try:
             yield entry.path
         finally:
@@ -140,6 +145,18 @@ class DiskCache:
             if self._still_good(key, entry, artefact):
                 return entry
         raise Corrupt(f"{path} is damaged on the disk of this machine")
+
+    def _acquire_here(self, key: str, path: str, artefact: str) -> _Entry:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                raise NotCached(f"{path} is not on this machine")
+            self._hits += 1
+            entry.leases += 1
+            self._entries.move_to_end(key)
+        if not self._still_good(key, entry, artefact):
+            raise NotCached(f"{path} was damaged on this machine")
+        return entry
 
     def _lease_or_join(self, key: str) -> tuple[_Entry | None, _Download | None]:
         """The entry, leased; or the download to wait for; or neither, and the download is ours to do."""

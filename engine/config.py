@@ -52,7 +52,12 @@ class EngineSettings(BaseSettings):
     slots: int = Field(8, ge=1, le=1_024)  # adapters in the batch's memory at a time
     host_bytes: int = Field(2 * 1024**3, ge=0)  # adapters in host memory
     cache_bytes: int = Field(20 * 1024**3, ge=0)  # adapters on disk
-    loader_threads: int = Field(2, ge=1, le=64)
+    device_adapter_bytes: int | None = Field(None, ge=1)  # adapters in slots; None = not bounded in bytes
+    loader_threads: int = Field(2, ge=1, le=64)  # adapter loads from disk under way
+    store_threads: int = Field(8, ge=1, le=64)  # and from the store, half of them at most for one owner
+    adapter_loads_per_s: float = Field(10.0, gt=0)  # of one owner, once its burst of 40 is used up
+    adapter_load_bytes_per_s: int = Field(512 * 1024**2, ge=1)  # the same in bytes, after 4 GiB
+    adapter_owner_share: float = Field(0.5, gt=0, le=1)  # of each tier, for one owner while others want some
     block_size: int = Field(16, ge=1, le=256)  # tokens of one KV block
     num_blocks: int | None = Field(None, ge=1)  # None = as many as fit in kv_bytes
     kv_bytes: int = Field(1024**3, ge=1)
@@ -124,7 +129,12 @@ class CoreSettings(BaseSettings):
     slots: int
     host_bytes: int
     cache_bytes: int
+    device_adapter_bytes: int | None
     loader_threads: int
+    store_threads: int
+    adapter_loads_per_s: float
+    adapter_load_bytes_per_s: int
+    adapter_owner_share: float
     block_size: int
     num_blocks: int | None
     kv_bytes: int

@@ -18,7 +18,9 @@ from adapters.base import BaseSpec, UnsupportedBase
 from adapters.disk_cache import DiskCache
 from adapters.store import StoreError, open_store
 from engine.config import CoreSettings
+from engine.core.adapter_entry import Lane
 from engine.core.adapter_loader import LoaderThreads
+from engine.core.adapter_rules import AdapterRules
 from engine.core.journal import Journal, JournalError
 from engine.core.limits import CoreConfig, ModelFacts
 from engine.core.loop import Loop, Parts
@@ -81,7 +83,8 @@ def _build(settings: CoreSettings, transport: CoreTransport) -> tuple[Loop, Jour
     cache = DiskCache(settings.cache_dir, settings.cache_bytes, open_store(settings.store))
     runner = ModelRunner(settings.model, _runner_options(settings))
     _check_capacity(runner)
-    loaders = LoaderThreads(AdapterFiles(cache, base), settings.loader_threads, transport.wake)
+    threads = {Lane.DISK: settings.loader_threads, Lane.STORE: settings.store_threads}
+    loaders = LoaderThreads(AdapterFiles(cache, base), threads, transport.wake)
     facts = ModelFacts(
         base_id=base.base_id,
         base_digest=runner.base_digest,
@@ -128,6 +131,14 @@ def _core_config(settings: CoreSettings, num_blocks: int) -> CoreConfig:
         num_slots=settings.slots,
         host_budget_bytes=settings.host_bytes,
         loader_threads=settings.loader_threads,
+        device_budget_bytes=settings.device_adapter_bytes,
+        adapters=AdapterRules(
+            store_threads=settings.store_threads,
+            store_loads_per_owner=max(1, settings.store_threads // 2),
+            loads_per_s=settings.adapter_loads_per_s,
+            load_bytes_per_s=settings.adapter_load_bytes_per_s,
+            owner_share=settings.adapter_owner_share,
+        ),
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.core.limits import CLOSE_S, MAX_FORGETS
-from engine.core.plan import AdapterSource, AdapterUnavailable, LoadedAdapter
+from engine.core.adapter_entry import Lane
+from engine.core.adapter_rules import MAX_FORGETS
+from engine.core.limits import CLOSE_S
+from engine.core.plan import AdapterSource, AdapterUnavailable, LoadedAdapter, NotNear
 from engine.core.protocol import AdapterRef
 
 log = logging.getLogger(__name__)
@@ -18,18 +20,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadDone:
-    """How one load ended: with an adapter, or with a sentence that says why not."""
+    """How one load ended: with an adapter, with a sentence that says why not, or (from the disk lane only)
+    with the news that the store has to be asked."""
 
     adapter: AdapterRef
     loaded: LoadedAdapter | None
     error: str = ""
+    is_elsewhere: bool = False
 
 
 class Loaders(Protocol):
     """The pool's way to the outside; the threads below, or a test that decides when loads end."""
 
-    def start(self, adapter: AdapterRef) -> None:
-        """Begins a load. The pool never has more of them under way than `loader_threads`."""
+    def is_near(self, adapter: AdapterRef) -> bool:
+        """Whether the adapter seems to be on this machine's disk; asks no disk and no store."""
+        ...
+
+    def start(self, adapter: AdapterRef, lane: Lane) -> None:
+        """Begins a load. The pool never has more of them under way in a lane than it has threads."""
         ...
 
     def finished(self) -> list[LoadDone]:
@@ -46,18 +54,26 @@ class Loaders(Protocol):
 
 
 class LoaderThreads:
-    """`num_threads` threads load; one more drops disk copies. `wake` is called when a load has ended."""
+    """As many threads for each lane as `num_threads` says load; one more drops disk copies. `wake` is called
+    when a load has ended."""
 
-    def __init__(self, source: AdapterSource, num_threads: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, source: AdapterSource, num_threads: Mapping[Lane, int], wake: Callable[[], None]
+    ) -> None:
         self._source = source
         self._wake = wake
-        self._loads: queue.SimpleQueue[AdapterRef | None] = queue.SimpleQueue()  # bounded by the pool
+        self._num_threads = dict(num_threads)
+        self._loads: dict[Lane, queue.SimpleQueue[AdapterRef | None]] = {
+            lane: queue.SimpleQueue()
+            for lane in num_threads  # bounded by the pool
+        }
         self._forgets: queue.Queue[AdapterRef | None] = queue.Queue(MAX_FORGETS)
         self._done: queue.SimpleQueue[LoadDone] = queue.SimpleQueue()
         # Daemons, so that a store which doesn't answer can't keep the process from leaving.
         self._threads = [
-            threading.Thread(target=self._load_forever, name=f"adapter-load-{i}", daemon=True)
-            for i in range(num_threads)
+            threading.Thread(target=self._load_forever, args=(lane,), name=f"adapter-{lane}-{i}", daemon=True)
+            for lane, count in self._num_threads.items()
+            for i in range(count)
         ]
         self._threads.append(
             threading.Thread(target=self._forget_forever, name="adapter-forget", daemon=True)
@@ -65,8 +81,11 @@ class LoaderThreads:
         for thread in self._threads:
             thread.start()
 
-    def start(self, adapter: AdapterRef) -> None:
-        self._loads.put(adapter)
+    def is_near(self, adapter: AdapterRef) -> bool:
+        return self._source.is_near(adapter)
+
+    def start(self, adapter: AdapterRef, lane: Lane) -> None:
+        self._loads[lane].put(adapter)
 
     def finished(self) -> list[LoadDone]:
         done = []
@@ -81,21 +100,24 @@ class LoaderThreads:
             log.warning("too many retired adapters at once; the disk cache will evict %s", adapter.artefact)
 
     def close(self) -> None:
-        for _ in self._threads[:-1]:
-            self._loads.put(None)
+        for lane, count in self._num_threads.items():
+            for _ in range(count):
+                self._loads[lane].put(None)
         if not self._forgets.full():
             self._forgets.put_nowait(None)
         for thread in self._threads:
             thread.join(CLOSE_S / len(self._threads))
 
-    def _load_forever(self) -> None:
-        while (adapter := self._loads.get()) is not None:
-            self._done.put(self._load(adapter))
+    def _load_forever(self, lane: Lane) -> None:
+        while (adapter := self._loads[lane].get()) is not None:
+            self._done.put(self._load(adapter, lane))
             self._wake()
 
-    def _load(self, adapter: AdapterRef) -> LoadDone:
+    def _load(self, adapter: AdapterRef, lane: Lane) -> LoadDone:
         try:
-            return LoadDone(adapter, self._source.load(adapter))
+            return LoadDone(adapter, self._source.load(adapter, fetch=lane is Lane.STORE))
+        except NotNear:
+            return LoadDone(adapter, None, is_elsewhere=True)
         except AdapterUnavailable as error:
             return LoadDone(adapter, None, str(error))
         except Exception as error:  # a fault in one adapter must answer its requests and hurt nobody else

@@ -4,62 +4,68 @@
 |---|---|---|---|
 | absent | - | - | a request or a hint wants it: loading |
 | loading | being filled | - | the load ends: host, or failed (absent, and remembered for a short time) |
-| host | yes | - | a sequence is admitted: slot; or it is the least recently used idle one: absent |
-| slot | yes | yes | another adapter needs the slot and nothing runs on this one: host |
+| host | yes | - | a sequence is admitted: slot; or it makes room for another: absent |
+| slot | yes | yes | another adapter gets the slot, once nothing runs on this one: host |
 
 Sequences that run pin their slot; a pinned slot is never touched. An adapter that has waited for a slot (or
 for host memory) longer than `drain_after_s` gets one reserved: nothing more is admitted on that slot, so that
-it falls idle. Since every adapter that waits gets a slot in turn, more adapters than slots is slow at worst,
-never stuck.
+it falls idle. The popular keep their slots meanwhile; the others take turns on the rest. Since every adapter
+that waits gets a slot in turn, more adapters than slots is slow at worst, never stuck.
+
+Facts have these owners: `HostTier` who is in memory, `SlotTable` who is in a slot, `LoadQueue` what is loaded
+next, `History` what was popular. The pool moves adapters between them.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from engine.core.adapter_entry import Entry, Reason
+from engine.core.adapter_history import History
+from engine.core.adapter_host import HostTier
 from engine.core.adapter_loader import LoadDone, Loaders
-from engine.core.adapter_slots import Draining, Entry, SlotTable
-from engine.core.limits import MAX_FAILURES, MAX_PREFETCHES, CoreConfig
+from engine.core.adapter_loads import Failures, LoadQueue
+from engine.core.adapter_report import AdapterCounters, snapshot_of
+from engine.core.adapter_slots import Draining, Place, SlotTable, Waiter
+from engine.core.adapter_state import AdapterSnapshot
+from engine.core.limits import CoreConfig
 from engine.core.plan import Runner
 from engine.core.protocol import AdapterEvent, AdapterRef, Tier
-
-
-@dataclass(slots=True)
-class AdapterCounters:
-    loads: Counter[str] = field(default_factory=lambda: Counter({Tier.DISK.value: 0, Tier.STORE.value: 0}))
-    hits: int = 0
-    host_evictions: int = 0
 
 
 class AdapterPool:
     """Belongs to the step thread; only `Loaders` has threads."""
 
     def __init__(self, config: CoreConfig, runner: Runner, loaders: Loaders) -> None:
+        rules = config.adapters
         self._config = config
         self._loaders = loaders
+        self._history = History(rules.half_life_s)
         self._entries: dict[str, Entry] = {}
-        self._slots = SlotTable(config.num_slots, runner)
-        self._pending: OrderedDict[str, None] = OrderedDict()  # wanted, not yet given to a loader
-        self._failures: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._host = HostTier(config.host_budget_bytes, rules, self._history)
+        self._slots = SlotTable(config.num_slots, config.device_budget_bytes, runner, rules, self._history)
+        self._loads = LoadQueue(config, loaders, self._history)
+        self._failures = Failures(config.failure_memory_s)
         self._slot_wanted: dict[str, float] = {}  # in host memory, waits for a slot since
-        self._load_wanted: dict[str, float] = {}  # waits for room in host memory since
-        self._host_bytes = 0
-        self._uses = 0
-        self.counters = AdapterCounters()
+        self._no_place: set[str] = set()  # asked in vain, and nothing has become free since
+        self._now = 0.0  # as the caller last told
+        self._num_uses = 0
         self._events: list[AdapterEvent] = []
+        self.counters = AdapterCounters()
 
     # Requests come and go
 
     def enter(self, ref: AdapterRef, now: float) -> Tier | None:
         """A request for the adapter was accepted: where it is, or None if it has to be loaded (it will
         be)."""
+        self._move_to(now)
         entry = self._entries.setdefault(ref.artefact, Entry(ref))
         entry.users += 1
+        self._history.count_request(ref.artefact, now)
         self._touch(entry)
         if entry.loaded is None:
-            self._want_load(entry)
+            self._loads.want(entry)
             return None
         self.counters.hits += 1
         return Tier.HOST if entry.slot is None else Tier.DEVICE
@@ -69,77 +75,75 @@ class AdapterPool:
         entry = self._entries[artefact]
         assert entry.users > 0
         entry.users -= 1
+        self._no_place.clear()
+        self._touch(entry)
         if entry.users == 0:
-            self._load_wanted.pop(artefact, None)
+            self._loads.stop_waiting_for_room(entry)
             self._stop_waiting_for_slot(artefact)
             if entry.loaded is None and not entry.loading and not entry.hinted:
-                self._pending.pop(artefact, None)
+                self._loads.drop(entry)
                 self._drop_if_gone(entry)
         self._retire_if_idle(entry)
 
     def failure(self, artefact: str, now: float) -> str | None:
         """Why its load failed a moment ago, or None."""
-        until, reason = self._failures.get(artefact, (0.0, ""))
-        return reason if now < until else None
+        return self._failures.reason(artefact, now)
 
     # Sequences run
 
     def can_pin(self, ref: AdapterRef, now: float) -> bool:
         """Whether a sequence could run on it in this step. If not for want of a slot, its wait is noted."""
         entry = self._entries[ref.artefact]
-        if entry.loaded is None:
+        if entry.loaded is None or entry.leaving:
             return False
-        if entry.leaving:
-            return False
-        if self._slots.slot_for(entry) is not None:
-            return True
-        self._slot_wanted.setdefault(ref.artefact, now)
-        return False
+        return self._place(entry, now) is not None
 
     def pin(self, ref: AdapterRef, now: float) -> int:
         """Puts it in a slot, if it isn't in one, and keeps it there until `unpin`. Needs `can_pin`."""
         entry = self._entries[ref.artefact]
-        slot = self._slots.slot_for(entry)
-        assert slot is not None, "the caller asks can_pin first"
+        place = self._place(entry, now)
+        assert place is not None, "the caller asks can_pin first"
         if entry.slot is None:
-            self._slots.install(entry, slot, now)
+            self._slots.install(entry, place, now)
             self._tell(entry, Tier.DEVICE)
         self._stop_waiting_for_slot(ref.artefact)
         entry.pins += 1
         entry.served = True
+        entry.kept_until = float("-inf")
         self._touch(entry)
-        return slot
+        return place.number
+
+    def num_bytes(self, artefact: str) -> int:
+        """In host memory; 0 while it is absent."""
+        entry = self._entries.get(artefact)
+        return 0 if entry is None else entry.num_bytes
 
     def unpin(self, ref: AdapterRef) -> None:
         entry = self._entries[ref.artefact]
         assert entry.pins > 0
         entry.pins -= 1
-        self._retire_if_idle(entry)  # its last request may have left before the step that it was in had run
-
-    def num_bytes(self, artefact: str) -> int:
-        """What it takes in host memory; 0 while it isn't there."""
-        loaded = self._entries[artefact].loaded
-        return 0 if loaded is None else loaded.num_bytes
+        self._no_place.clear()
+        self._touch(entry)
 
     # Hints
 
-    def prefetch(self, ref: AdapterRef, now: float) -> None:
-        """Loads it if it is absent. Each hint is answered by an `AdapterEvent`, now or when the load has
-        ended."""
-        if reason := self.failure(ref.artefact, now):
+    def prefetch(self, ref: AdapterRef, now: float, due: float = float("inf")) -> None:
+        """Loads it if it is absent; `due` is when its first use is expected, after which the hint is void.
+        Each hint is answered by an `AdapterEvent`, now or when the load has ended."""
+        self._move_to(now)
+        reason = self.failure(ref.artefact, now)
+        if reason is None and ref.artefact not in self._entries:
+            reason = self._loads.hint_refusal(ref)
+        if reason is not None:
             self._events.append(AdapterEvent(artefact=ref.artefact, tier=None, error=reason))
-            return
-        entry = self._entries.get(ref.artefact)
-        if entry is None and len(self._pending) >= MAX_PREFETCHES:
-            error = f"{MAX_PREFETCHES} adapters wait to be loaded already."
-            self._events.append(AdapterEvent(artefact=ref.artefact, tier=None, error=error))
             return
         entry = self._entries.setdefault(ref.artefact, Entry(ref))
         if entry.loaded is not None:
             self._tell(entry, Tier.HOST if entry.slot is None else Tier.DEVICE)
         else:
+            entry.hint_by = max(due, entry.hint_by) if entry.hinted else due
             entry.hinted = True
-            self._want_load(entry)
+            self._loads.want(entry)
 
     def retire(self, ref: AdapterRef) -> None:
         """Forgets it, here and on disk, as soon as no request wants it."""
@@ -147,7 +151,7 @@ class AdapterPool:
         entry.retiring = True
         if entry.users == 0:
             entry.hinted = False
-            self._pending.pop(ref.artefact, None)
+            self._loads.drop(entry)
         self._retire_if_idle(entry)
 
     # Each step
@@ -155,21 +159,33 @@ class AdapterPool:
     def poll(self, now: float) -> list[LoadDone]:
         """Takes in the loads that have ended, and starts others. The caller answers the requests of failed
         ones."""
-        done = [self._finish_load(one, now) for one in self._loaders.finished()]
-        self._start_loads(now)
+        self._move_to(now)
+        done = [self._finish_load(one) for one in self._loaders.finished() if not self._passes_on(one)]
+        for entry in self._loads.take_expired(now):
+            entry.hinted = False
+            error = "Its time passed before the adapter could be loaded."
+            self._events.append(AdapterEvent(artefact=entry.artefact, tier=None, error=error))
+            self._drop_if_gone(entry)
+        self._loads.start(self._make_room, self._exceeds_share, now)
         return done
 
     def balance(self, now: float, remaining: Callable[[str], int]) -> None:
         """Drains slots for adapters that have waited too long. `remaining` tells how many tokens the running
         sequences of an adapter may still take, at most."""
+        self._move_to(now)
         rule = Draining(self._config.drain_after_s, remaining)
-        for artefact in self._late(self._slot_wanted, now):
-            self._slots.reserve(artefact, now, rule)
-        self._make_leave(len(self._late(self._load_wanted, now)), now, rule)
+        late = [(since, name) for name, since in self._slot_wanted.items() if self._is_late(since)]
+        for since, artefact in sorted(late):
+            self._slots.reserve(Waiter(self._entries[artefact], now - since), now, rule)
+        needs = [(entry, self._loads.likely_bytes(entry)) for entry in self._loads.late_for_room(now)]
+        in_slots = [entry for entry in self._slots.occupants if rule.had_its_time(entry, now)]
+        self._host.drain(needs, sorted(in_slots, key=rule.order), now)
 
     def take_events(self) -> list[AdapterEvent]:
         events, self._events = self._events, []
         return events
+
+    # What others may know
 
     @property
     def slot_epoch(self) -> int:
@@ -178,21 +194,31 @@ class AdapterPool:
     @property
     def evictions(self) -> dict[str, int]:
         """By the tier that was left."""
-        return {Tier.DEVICE.value: self._slots.num_evictions, Tier.HOST.value: self.counters.host_evictions}
+        return {
+            Tier.DEVICE.value: self._slots.evictions.total(),
+            Tier.HOST.value: self._host.evictions.total(),
+        }
 
     @property
     def device(self) -> list[str]:
         """Artefacts in slots."""
-        return [entry.ref.artefact for entry in self._slots.occupants]
+        return [entry.artefact for entry in self._slots.occupants]
 
     @property
     def host(self) -> list[str]:
         """Artefacts in host memory, those in slots included."""
-        return [artefact for artefact, entry in self._entries.items() if entry.loaded is not None]
+        return [entry.artefact for entry in self._host.entries]
 
     @property
     def is_loading(self) -> bool:
-        return bool(self._pending) or any(entry.loading for entry in self._entries.values())
+        return self._loads.is_busy
+
+    def next_load_s(self, now: float) -> float | None:
+        """When to poll again for a load that only waits for its owner's rate, in seconds; None = never."""
+        return self._loads.next_start_s(now)
+
+    def snapshot(self, now: float) -> AdapterSnapshot:
+        return snapshot_of(self._slots, self._host, self._loads, self.counters, self._slot_wanted, now)
 
     def check(self, pins: Counter[str], users: Counter[str]) -> None:
         """Asserts that slots, pins and bytes add up; `pins` and `users` are what the caller knows of."""
@@ -204,135 +230,104 @@ class AdapterPool:
             assert entry.slot is None or entry.loaded is not None, "what is in a slot is in host memory"
         assert not set(pins) - set(self._entries), "what runs is known"
         assert not set(users) - set(self._entries), "what is wanted is known"
-        assert self._host_bytes == sum(e.loaded.num_bytes for e in self._entries.values() if e.loaded), (
-            "bytes"
-        )
+        known = [entry for entry in self._entries.values() if entry.loaded is not None]
+        assert set(known) == set(self._host.entries), "host memory and entries agree"
+        self._slots.check()
+        self._host.check()
+        self._loads.check()
 
     def close(self) -> None:
         self._loaders.close()
 
-    # Loading
+    # Slots
 
-    def _want_load(self, entry: Entry) -> None:
-        if not entry.loading:
-            self._pending.setdefault(entry.ref.artefact)
-
-    def _start_loads(self, now: float) -> None:
-        under_way = [entry.ref.owner for entry in self._entries.values() if entry.loading]
-        owners = Counter(under_way)
-        num_loading = len(under_way)
-        while self._pending and num_loading < self._config.loader_threads:
-            entry = self._next_load(owners)
-            artefact = entry.ref.artefact
-            if not self._make_room(now):
-                if entry.users:
-                    self._load_wanted.setdefault(artefact, now)
-                return
-            del self._pending[artefact]
-            self._load_wanted.pop(artefact, None)
-            entry.loading = True
-            self._loaders.start(entry.ref)
-            owners[entry.ref.owner] += 1
-            num_loading += 1
-
-    def _next_load(self, owners: Counter[str]) -> Entry:
-        """Requests before hints, owners with fewer loads under way first (one owner's slow store must not
-        keep the others out), then in order of arrival."""
-        entries = [self._entries[artefact] for artefact in self._pending]
-        return min(entries, key=lambda entry: (entry.users == 0, owners[entry.ref.owner]))
-
-    def _finish_load(self, done: LoadDone, now: float) -> LoadDone:
-        entry = self._entries[done.adapter.artefact]
-        entry.loading = entry.hinted = False
-        if done.loaded is not None and done.loaded.num_bytes > self._config.host_budget_bytes:
-            done = LoadDone(done.adapter, None, "The adapter is larger than the host memory for adapters.")
-        if done.loaded is None:
-            self._remember_failure(entry, done.error, now)
-            return done
-        entry.loaded = done.loaded
-        entry.served = False
-        self._host_bytes += done.loaded.num_bytes
-        self._touch(entry)
-        self.counters.loads[done.loaded.found_in.value] += 1
-        self._tell(entry, Tier.HOST)
-        self._shrink_host(keep=entry)
-        self._retire_if_idle(entry)
-        return done
-
-    def _remember_failure(self, entry: Entry, error: str, now: float) -> None:
-        artefact = entry.ref.artefact
-        self._failures.pop(artefact, None)
-        self._failures[artefact] = (now + self._config.failure_memory_s, error)
-        while len(self._failures) > MAX_FAILURES:
-            self._failures.popitem(last=False)
-        self._events.append(AdapterEvent(artefact=artefact, tier=None, error=error))
-        self._drop_if_gone(entry)
-        self._retire_if_idle(entry)
-
-    # Host memory
-
-    def _make_room(self, now: float) -> bool:
-        """Whether one more load may start: host memory isn't full, or what is idle in it could go."""
-        also_wanted = bool(self._late(self._load_wanted, now))
-        while self._host_bytes >= self._config.host_budget_bytes:
-            victim = self._idle_in_host(keep=None, also_wanted=also_wanted)
-            if victim is None:
-                return False
-            self._evict_from_host(victim)
-        return True
-
-    def _shrink_host(self, keep: Entry) -> None:
-        while self._host_bytes > self._config.host_budget_bytes:
-            victim = self._idle_in_host(keep, also_wanted=False)
-            if victim is None:
-                return  # all of it is in use; no load starts until that changes
-            self._evict_from_host(victim)
-
-    def _idle_in_host(self, keep: Entry | None, *, also_wanted: bool) -> Entry | None:
-        """The least recently used adapter on which nothing runs and that nobody wants; for one that has
-        waited too long, also one that is wanted, once it has had its turn since it was loaded."""
-        idle = [
-            entry
-            for entry in self._entries.values()
-            if entry.loaded is not None
-            and entry is not keep
-            and entry.pins == 0
-            and (entry.users == 0 or (also_wanted and entry.served))
-        ]
-        return min(idle, key=lambda entry: (entry.users > 0, not entry.leaving, entry.used), default=None)
-
-    def _evict_from_host(self, entry: Entry) -> None:
-        self._slots.empty(entry)
-        assert entry.loaded is not None
-        self._host_bytes -= entry.loaded.num_bytes
-        entry.loaded = None
-        entry.leaving = False
-        self._stop_waiting_for_slot(entry.ref.artefact)
-        self.counters.host_evictions += 1
-        self._tell(entry, None)
-        if entry.users:
-            self._want_load(entry)
-        self._drop_if_gone(entry)
-
-    # Draining
-
-    def _late(self, wanted: dict[str, float], now: float) -> list[str]:
-        """Who has waited for too long, longest first."""
-        late = [(since, name) for name, since in wanted.items() if now - since > self._config.drain_after_s]
-        return [name for _, name in sorted(late)]
-
-    def _make_leave(self, count: int, now: float, rule: Draining) -> None:
-        """Has `count` adapters in slots leave host memory, as soon as nothing runs on them."""
-        leaving = [entry for entry in self._entries.values() if entry.leaving]
-        for entry in leaving[count:]:
-            entry.leaving = False
-        staying = [entry for entry in self._slots.occupants if not entry.leaving]
-        for entry in rule.first_idle(staying, now)[: max(0, count - len(leaving))]:
-            entry.leaving = True
+    def _place(self, entry: Entry, now: float) -> Place | None:
+        if now != self._now:
+            self._move_to(now)
+        if entry.artefact in self._no_place:
+            return None
+        waited_s = now - self._slot_wanted.get(entry.artefact, now)
+        place = self._slots.find(Waiter(entry, waited_s), now)
+        if place is None:
+            self._slot_wanted.setdefault(entry.artefact, now)
+            self._no_place.add(entry.artefact)
+        return place
 
     def _stop_waiting_for_slot(self, artefact: str) -> None:
         self._slot_wanted.pop(artefact, None)
-        self._slots.unreserve(artefact)
+        if self._slots.unreserve(artefact):
+            self._no_place.clear()
+
+    # Loading
+
+    def _passes_on(self, done: LoadDone) -> bool:
+        """Whether the load goes on, or isn't wanted any more: it was not on disk after all."""
+        if not done.is_elsewhere:
+            return False
+        entry = self._entries[done.adapter.artefact]
+        self._loads.want_from_store(entry)
+        if not (entry.users or entry.hinted):
+            self._loads.drop(entry)
+            self._retire_if_idle(entry)
+            self._drop_if_gone(entry)
+        return True
+
+    def _finish_load(self, done: LoadDone) -> LoadDone:
+        entry, loaded = self._entries[done.adapter.artefact], done.loaded
+        was_hinted, entry.hinted = entry.hinted, False
+        entry.hint_by = float("inf")
+        self._loads.finish(entry, 0 if loaded is None else loaded.num_bytes, self._now)
+        if loaded is None:
+            return self._fail_load(entry, done)
+        if loaded.num_bytes > self._config.host_budget_bytes:
+            error = "The adapter is larger than the host memory for adapters."
+            return self._fail_load(entry, LoadDone(done.adapter, None, error))
+        budget = self._config.device_budget_bytes
+        if budget is not None and loaded.device_bytes > budget:
+            error = "The adapter is larger than the device memory for adapters."
+            return self._fail_load(entry, LoadDone(done.adapter, None, error))
+        entry.loaded = loaded
+        entry.served = False
+        if was_hinted and not entry.users:
+            entry.kept_until = self._now + self._config.adapters.hint_keep_s
+        self._host.add(entry)
+        self._history.note_load(entry.artefact, loaded)
+        self._touch(entry)
+        self.counters.loads[loaded.found_in.value] += 1
+        self._tell(entry, Tier.HOST)
+        self._make_room(entry, 0)
+        self._retire_if_idle(entry)
+        return done
+
+    def _fail_load(self, entry: Entry, done: LoadDone) -> LoadDone:
+        self.counters.failed += 1
+        self._failures.note(entry.artefact, done.error, self._now)
+        self._events.append(AdapterEvent(artefact=entry.artefact, tier=None, error=done.error))
+        self._drop_if_gone(entry)
+        self._retire_if_idle(entry)
+        return done
+
+    # Host memory
+
+    def _make_room(self, newcomer: Entry, need: int) -> bool:
+        """Whether so many bytes of host memory are free, perhaps since others have left it."""
+        also_wanted = newcomer.loaded is None and bool(self._loads.late_for_room(self._now))
+        victims = self._host.victims(newcomer, need, now=self._now, also_wanted=also_wanted)
+        for victim in victims or ():
+            self._evict_from_host(victim, Reason.DRAINED if victim.leaving else Reason.ROOM)
+        return victims is not None
+
+    def _exceeds_share(self, newcomer: Entry, need: int) -> bool:
+        return self._host.claims(self._now).exceeds_share(newcomer.owner, need)
+
+    def _evict_from_host(self, entry: Entry, reason: Reason) -> None:
+        self._slots.empty(entry, Reason.RETIRED if reason is Reason.RETIRED else Reason.HOST)
+        self._host.remove(entry, reason, self._now)
+        self._stop_waiting_for_slot(entry.artefact)
+        self._tell(entry, None)
+        if entry.users:
+            self._loads.want(entry)
+        self._drop_if_gone(entry)
 
     # Leaving
 
@@ -341,7 +336,7 @@ class AdapterPool:
             return
         entry.retiring = False
         if entry.loaded is not None:
-            self._evict_from_host(entry)
+            self._evict_from_host(entry, Reason.RETIRED)
         else:
             self._tell(entry, None)
         self._drop_if_gone(entry)
@@ -349,16 +344,24 @@ class AdapterPool:
 
     def _drop_if_gone(self, entry: Entry) -> None:
         """Forgets an absent adapter that nobody wants."""
-        artefact = entry.ref.artefact
-        idle = not (entry.users or entry.loading or entry.retiring or artefact in self._pending)
+        idle = not (entry.users or entry.loading or entry.retiring or self._loads.is_pending(entry))
         if idle and entry.loaded is None:
-            self._entries.pop(artefact, None)
+            self._entries.pop(entry.artefact, None)
+
+    # Time and news
+
+    def _move_to(self, now: float) -> None:
+        self._now = now
+        self._no_place.clear()
+
+    def _is_late(self, since: float) -> bool:
+        return self._now - since > self._config.drain_after_s
 
     def _tell(self, entry: Entry, tier: Tier | None) -> None:
         loaded = entry.loaded
         self._events.append(
             AdapterEvent(
-                artefact=entry.ref.artefact,
+                artefact=entry.artefact,
                 tier=tier,
                 num_bytes=0 if loaded is None else loaded.num_bytes,
                 load_ms=0.0 if loaded is None else loaded.load_ms,
@@ -366,5 +369,8 @@ class AdapterPool:
         )
 
     def _touch(self, entry: Entry) -> None:
-        self._uses += 1
-        entry.used = self._uses
+        self._num_uses += 1
+        entry.used = self._num_uses
+        entry.used_at = self._now
+        entry.host_credit = self._host.clock
+        entry.slot_credit = self._slots.clock

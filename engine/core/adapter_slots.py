@@ -1,31 +1,30 @@
-"""The slots: which adapters the next step can use. The table is the only one that touches the runner's
-slots."""
+"""The device tier: a fixed number of slots over a budget of bytes. The table is the only one that touches the
+runner's slots."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.core.plan import LoadedAdapter, Runner
-from engine.core.protocol import AdapterRef
+from engine.core.adapter_claims import Aging, Claims, Shares
+from engine.core.adapter_entry import Entry, Reason
+from engine.core.adapter_history import History
+from engine.core.adapter_rules import AdapterRules
+from engine.core.plan import Runner
+
+INSTALL_FIXED_MS = 0.2
+INSTALL_MS_PER_BYTE = 1 / 20e6
+"""A copy from host memory to the device: about 20 GB/s, and what each copy costs whatever its size."""
 
 
-@dataclass(slots=True)
-class Entry:
-    """An adapter that is not absent, or that somebody wants."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A slot that an adapter can have now, and who leaves for it."""
 
-    ref: AdapterRef
-    users: int = 0  # open requests
-    pins: int = 0  # running sequences
-    loading: bool = False
-    loaded: LoadedAdapter | None = None
-    slot: int | None = None
-    installed: float = 0.0  # when it got its slot
-    served: bool = False  # pinned since it was loaded
-    used: int = 0  # the pool's clock of uses, for LRU order
-    hinted: bool = False  # a hint waits for it
-    leaving: bool = False  # nothing more is admitted on it, so that its host memory becomes free
-    retiring: bool = False
+    number: int
+    victims: tuple[Entry, ...] = ()
 
 
 @dataclass(slots=True)
@@ -34,85 +33,241 @@ class _Slot:
     reserved_for: str | None = None  # the artefact that gets it next
 
 
-class SlotTable:
-    """A fixed number of slots, each with at most one adapter, and at most one that it is kept for."""
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """An adapter that wants a slot."""
 
-    def __init__(self, num_slots: int, runner: Runner) -> None:
+    entry: Entry
+    waited_s: float
+
+
+class SlotTable:
+    """Slots, each with at most one adapter, and at most one that it is kept for."""
+
+    def __init__(
+        self, num_slots: int, budget_bytes: int | None, runner: Runner, rules: AdapterRules, history: History
+    ) -> None:
+        self.num_slots = num_slots
+        self.budget_bytes = budget_bytes
         self._runner = runner
+        self._rules = rules
+        self._history = history
         self._slots = [_Slot() for _ in range(num_slots)]
+        self._waiting_bytes: dict[str, int] = {}  # of adapters for which slots are reserved
+        self._aging = Aging()
+        total = num_slots if budget_bytes is None else budget_bytes
+        self._shares = Shares(
+            most=max(1, total * rules.owner_share),
+            kept_adapters=1,
+            kept_most=total * rules.kept_share,
+            idle_s=rules.slot_idle_s,
+        )
+        self.used_bytes = 0
         self.epoch = 0  # moves whenever any slot's content does
-        self.num_evictions = 0
+        self.evictions: Counter[Reason] = Counter()
 
     @property
     def occupants(self) -> list[Entry]:
         return [slot.occupant for slot in self._slots if slot.occupant is not None]
 
+    @property
+    def clock(self) -> float:
+        return self._aging.clock
+
     def occupant(self, number: int) -> Entry | None:
         return self._slots[number].occupant
 
-    def slot_for(self, entry: Entry) -> int | None:
-        """The slot in which a sequence of it could run now: its own, one kept for it, an empty one, or that
-        of the least recently used adapter on which nothing runs."""
-        artefact = entry.ref.artefact
+    def find(self, waiter: Waiter, now: float) -> Place | None:
+        """Where a sequence of the adapter could run now: its own slot, one kept for it, an empty one, or that
+        of the adapter worth least on which nothing runs; with room in bytes, for which more may have to
+        leave."""
+        entry = waiter.entry
         if entry.slot is not None:
-            reserved_for = self._slots[entry.slot].reserved_for
-            return entry.slot if reserved_for in (None, artefact) else None
-        usable = [
-            (slot.reserved_for != artefact, slot.occupant is not None, _age(slot), number)
-            for number, slot in enumerate(self._slots)
-            if slot.reserved_for in (None, artefact) and (slot.occupant is None or slot.occupant.pins == 0)
-        ]
-        return min(usable)[-1] if usable else None
+            is_free = self._slots[entry.slot].reserved_for in (None, entry.artefact)
+            return Place(entry.slot) if is_free else None
+        usable = self._usable(waiter, now)
+        if not usable:
+            return None
+        lacking = entry.device_bytes - self._free_bytes(entry)
+        victims = []
+        for index, number in enumerate(usable):
+            occupant = self._slots[number].occupant
+            if occupant is not None and (index == 0 or lacking > 0):
+                victims.append(occupant)
+                lacking -= occupant.device_bytes
+            if lacking <= 0:
+                return Place(usable[0], tuple(victims))
+        return None
 
-    def install(self, entry: Entry, number: int, now: float) -> None:
-        """Puts a loaded adapter into a slot that `slot_for` gave."""
+    def install(self, entry: Entry, place: Place, now: float) -> None:
+        """Puts a loaded adapter into a place that `find` gave."""
         assert entry.loaded is not None
-        if (occupant := self._slots[number].occupant) is not None:
-            self.empty(occupant)
-        self._runner.install(number, entry.loaded.handle)
-        self._slots[number].occupant = entry
-        entry.slot = number
+        for victim in place.victims:
+            assert victim.slot is not None
+            is_drained = self._slots[victim.slot].reserved_for == entry.artefact
+            self._aging.advance(self._worth(victim, now))
+            self.empty(victim, Reason.DRAINED if is_drained else Reason.ROOM)
+        self._runner.install(place.number, entry.loaded.handle)
+        self._slots[place.number].occupant = entry
+        self.used_bytes += entry.device_bytes
+        entry.slot = place.number
         entry.installed = now
         self.epoch += 1
 
-    def empty(self, entry: Entry) -> None:
+    def empty(self, entry: Entry, reason: Reason) -> None:
         """Takes an adapter out of its slot, if it is in one."""
         if entry.slot is None:
             return
         assert entry.pins == 0, "a slot in use is never touched"
         self._runner.clear(entry.slot)
         self._slots[entry.slot].occupant = None
+        self.used_bytes -= entry.device_bytes
         entry.slot = None
         self.epoch += 1
-        self.num_evictions += 1
+        self.evictions[reason] += 1
 
-    def reserve(self, artefact: str, now: float, rule: Draining) -> None:
-        """Keeps the slot that will be idle first for an adapter, unless one is kept for it already."""
-        if any(slot.reserved_for == artefact for slot in self._slots):
+    def reserve(self, waiter: Waiter, now: float, rule: Draining) -> None:
+        """Keeps slots for an adapter, as many as its bytes need, that will be idle soonest; unless some are
+        kept for it already, or not enough may be drained for it yet."""
+        entry = waiter.entry
+        if entry.artefact in self._waiting_bytes:
             return
-        free = [slot.occupant for slot in self._slots if slot.reserved_for is None and slot.occupant]
-        for entry in rule.first_idle(free, now)[:1]:
-            assert entry.slot is not None
-            self._slots[entry.slot].reserved_for = artefact
+        lacking = entry.device_bytes - self._free_bytes(entry)
+        chosen = []
+        for slot in self._drainable(waiter, now, rule):
+            chosen.append(slot)
+            lacking -= 0 if slot.occupant is None else slot.occupant.device_bytes
+            if lacking <= 0:
+                break
+        if not chosen or lacking > 0:
+            return
+        for slot in chosen:
+            slot.reserved_for = entry.artefact
+        self._waiting_bytes[entry.artefact] = entry.device_bytes
 
-    def unreserve(self, artefact: str) -> None:
+    def unreserve(self, artefact: str) -> bool:
+        """Whether anything was kept for it."""
+        if self._waiting_bytes.pop(artefact, None) is None:
+            return False
         for slot in self._slots:
             if slot.reserved_for == artefact:
                 slot.reserved_for = None
+        return True
+
+    def check(self) -> None:
+        """Asserts that bytes and reservations add up."""
+        assert self.used_bytes == sum(entry.device_bytes for entry in self.occupants), "bytes in slots"
+        assert self.budget_bytes is None or self.used_bytes <= self.budget_bytes, "the device's budget"
+        reserved = {slot.reserved_for for slot in self._slots} - {None}
+        assert reserved == set(self._waiting_bytes), "reservations have slots"
+
+    # Who makes way
+
+    def _usable(self, waiter: Waiter, now: float) -> list[int]:
+        """Slots on which nothing runs and that the adapter may have, those to use first in front."""
+        artefact = waiter.entry.artefact
+        open_to = [
+            (slot, number)
+            for number, slot in enumerate(self._slots)
+            if slot.reserved_for in (None, artefact) and (slot.occupant is None or slot.occupant.pins == 0)
+        ]
+        if not any(slot.occupant is not None for slot, _ in open_to):
+            order = sorted((slot.reserved_for != artefact, number) for slot, number in open_to)
+            return [number for _, number in order]
+        claims = self._claims(now)
+        shielded = self._shielded(waiter, now)
+        keyed = [
+            (slot.reserved_for != artefact, *self._order(slot, claims, now), number)
+            for slot, number in open_to
+            if slot.occupant is None
+            or slot.reserved_for == artefact
+            or (
+                claims.may_take(waiter.entry.owner, self._size(waiter.entry), slot.occupant)
+                and not (slot.occupant in shielded and self._returns_soon(slot.occupant, now))
+            )
+        ]
+        return [key[-1] for key in sorted(keyed)]
+
+    def _drainable(self, waiter: Waiter, now: float, rule: Draining) -> list[_Slot]:
+        """Slots that may be kept for the adapter, soonest idle first."""
+        claims = self._claims(now)
+        shielded = self._shielded(waiter, now)
+        size = self._size(waiter.entry)
+        slots = [
+            slot
+            for slot in self._slots
+            if slot.reserved_for is None
+            and (
+                slot.occupant is None
+                or (
+                    rule.had_its_time(slot.occupant, now)
+                    and slot.occupant not in shielded
+                    and claims.may_take(waiter.entry.owner, size, slot.occupant)
+                )
+            )
+        ]
+        return sorted(slots, key=lambda slot: (0, 0) if slot.occupant is None else rule.order(slot.occupant))
+
+    def _shielded(self, waiter: Waiter, now: float) -> set[Entry]:
+        """Adapters that keep their slots from this one: much more popular, and not on the slots that are for
+        everybody. None once it has waited to its deadline."""
+        if waiter.waited_s > self._rules.slot_deadline_s:
+            return set()
+        rules, history = self._rules, self._history
+        popularity = {entry: history.popularity(entry.artefact, now) for entry in self.occupants}
+        num_shielded = self.num_slots - rules.num_probation(self.num_slots)
+        first = sorted(popularity, key=lambda entry: (-popularity[entry], entry.used))[:num_shielded]
+        own = history.popularity(waiter.entry.artefact, now)
+        least = rules.hot_ratio * own + rules.hot_margin
+        return {entry for entry in first if popularity[entry] >= least}
+
+    def _returns_soon(self, entry: Entry, now: float) -> bool:
+        gap_s = self._history.usual_gap_s(entry.artefact, now)
+        limit_s = min(self._rules.hot_idle_s, self._rules.hot_gaps * gap_s)
+        return entry.users > 0 or now - entry.used_at <= limit_s
+
+    def _order(self, slot: _Slot, claims: Claims, now: float) -> tuple[bool, bool, bool, bool, float, int]:
+        occupant = slot.occupant
+        if occupant is None:
+            return (False, False, False, False, -math.inf, 0)
+        return (True, *claims.rank(occupant), self._worth(occupant, now), occupant.used)
+
+    def _worth(self, entry: Entry, now: float) -> float:
+        if self.budget_bytes is None:
+            density = 1.0  # a slot is a slot, and costs nothing to fill
+        else:
+            density = INSTALL_MS_PER_BYTE + INSTALL_FIXED_MS / max(1, entry.device_bytes)
+        return entry.slot_credit + density * self._history.popularity(entry.artefact, now)
+
+    def _claims(self, now: float) -> Claims:
+        return Claims(self.occupants, self._size, self._shares, now)
+
+    def _size(self, entry: Entry) -> int:
+        return 1 if self.budget_bytes is None else entry.device_bytes
+
+    def _free_bytes(self, entry: Entry) -> float:
+        """Bytes that the adapter may use without anybody leaving: all free ones, but for those that others
+        wait for with slots reserved."""
+        if self.budget_bytes is None:
+            return math.inf
+        lacking = {name: need for name, need in self._waiting_bytes.items() if name != entry.artefact}
+        for slot in self._slots:
+            if slot.occupant is not None and slot.reserved_for in lacking:
+                lacking[slot.reserved_for] -= slot.occupant.device_bytes
+        kept = sum(max(0, need) for need in lacking.values())
+        return self.budget_bytes - self.used_bytes - kept
 
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """Which adapters make way for those that wait."""
+    """Which adapters make way for those that have waited too long."""
 
     tenure_s: float  # an adapter has its slot for at least this long
     remaining: Callable[[str], int]  # tokens that its running sequences may still take, at most
 
-    def first_idle(self, entries: list[Entry], now: float) -> list[Entry]:
-        """Those that were in their slots for long enough, soonest idle first."""
-        choices = [entry for entry in entries if now - entry.installed > self.tenure_s]
-        return sorted(choices, key=lambda entry: (self.remaining(entry.ref.artefact), entry.used))
+    def had_its_time(self, entry: Entry, now: float) -> bool:
+        return now - entry.installed > self.tenure_s
 
-
-def _age(slot: _Slot) -> tuple[bool, int]:
-    return (False, 0) if slot.occupant is None else (slot.occupant.users > 0, slot.occupant.used)
+    def order(self, entry: Entry) -> tuple[int, int]:
+        """Soonest idle first."""
+        return (self.remaining(entry.artefact), entry.used)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from engine.core.adapter_rules import AdapterRules
 
 STATS_WORKING_S: Final = 0.25
 STATS_IDLE_S: Final = 1.0
 CLOSE_S: Final = 1.0
 """How long a core that stops waits for adapter loads under way."""
-MAX_PREFETCHES: Final = 64
-"""Hints that wait for a loader thread; more are dropped, since a request loads its adapter anyway."""
-MAX_FORGETS: Final = 1_024
-"""Retirements whose disk copies wait to be dropped; past it the oldest copies are left to the cache's own
-budget."""
-MAX_FAILURES: Final = 1_024
-"""Failed adapter loads remembered at once."""
 MAX_TENANTS_KNOWN: Final = 4_096
 """Tenants whose served tokens are remembered; those with the least are forgotten past it."""
 MAX_TENANTS_SHOWN: Final = 64
@@ -48,7 +43,9 @@ class CoreConfig:
     itl_stretch: float | None = 1.7  # a step with prompts takes this much of one without; None = any
     target_itl_ms: float | None = None  # the number of running sequences follows it; None = it doesn't
     host_budget_bytes: int = 2 * 1024**3  # adapters in host memory; exceeded by what is being loaded at most
-    loader_threads: int = 4
+    device_budget_bytes: int | None = None  # adapters in slots; None = slots only point to host memory
+    loader_threads: int = 4  # adapter loads from disk under way
+    adapters: AdapterRules = field(default_factory=AdapterRules)
     watermark: float = 0.01  # share of blocks that an admission leaves free while others run
     aging_s: float = 10.0  # a request gains one class for each such time since it arrived
     reserve_after_s: float = 2.0  # blocked on KV for longer: later requests leave blocks for it

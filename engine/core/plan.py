@@ -132,13 +132,21 @@ class LoadedAdapter:
     num_bytes: int
     found_in: Tier  # DISK or STORE
     load_ms: float
+    device_bytes: int = 0
+    """What it takes of the device's budget while it has a slot, in whole pages of the device's memory; 0
+    where a slot only points to host memory."""
 
 
 class AdapterSource(Protocol):
     """Fetches adapters. Called from the loader threads, never from the step thread."""
 
-    def load(self, adapter: AdapterRef) -> LoadedAdapter:
-        """Raises `AdapterUnavailable` with a sentence for a person."""
+    def is_near(self, adapter: AdapterRef) -> bool:
+        """Whether it seems to be on this machine's disk. Answers from memory; the step thread may ask."""
+        ...
+
+    def load(self, adapter: AdapterRef, *, fetch: bool) -> LoadedAdapter:
+        """Raises `AdapterUnavailable` with a sentence for a person; without `fetch` never asks the store, and
+        raises `NotNear` if only the store could have it."""
         ...
 
     def forget(self, adapter: AdapterRef) -> None:
@@ -148,3 +156,7 @@ class AdapterSource(Protocol):
 
 class AdapterUnavailable(Exception):
     """The adapter can't be had: missing, corrupt, for another base, or the store doesn't answer."""
+
+
+class NotNear(Exception):
+    """The adapter is not on this machine's disk, or its file there is damaged."""

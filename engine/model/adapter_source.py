@@ -4,30 +4,40 @@ thread."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from adapters.base import BaseSpec
-from adapters.disk_cache import DiskCache
+from adapters.disk_cache import DiskCache, NotCached
 from adapters.loader import WrongBase, load
 from adapters.packed import PackedCorrupt
 from adapters.store import NotFound, StoreError
-from engine.core.plan import AdapterUnavailable, LoadedAdapter
+from engine.core.plan import AdapterUnavailable, LoadedAdapter, NotNear
 from engine.core.protocol import AdapterRef, Tier
-from engine.kernels.lora import prepare
+from engine.kernels.lora import KernelAdapter, prepare
 
 
 class AdapterFiles:
-    """`engine.core.plan.AdapterSource` over a disk cache."""
+    """`engine.core.plan.AdapterSource` over a disk cache. `device_bytes` tells what an adapter takes of the
+    device's budget; None where a slot only points to host memory."""
 
-    def __init__(self, cache: DiskCache, base: BaseSpec) -> None:
+    def __init__(
+        self, cache: DiskCache, base: BaseSpec, device_bytes: Callable[[KernelAdapter], int] | None = None
+    ) -> None:
         self._cache = cache
         self._base = base
+        self._device_bytes = device_bytes
 
-    def load(self, adapter: AdapterRef) -> LoadedAdapter:
+    def is_near(self, adapter: AdapterRef) -> bool:
+        return self._cache.contains(adapter.owner, adapter.artefact)
+
+    def load(self, adapter: AdapterRef, *, fetch: bool) -> LoadedAdapter:
         began = time.monotonic()
         try:
-            near = self._cache.contains(adapter.owner, adapter.artefact)
-            with self._cache.lease(adapter.owner, adapter.artefact) as path:
+            near = self.is_near(adapter)
+            with self._cache.lease(adapter.owner, adapter.artefact, fetch=fetch) as path:
                 prepared = prepare(load(path, self._base))
+        except NotCached as error:
+            raise NotNear from error
         except NotFound as error:
             raise AdapterUnavailable("The adapter is not in the store.") from error
         except PackedCorrupt as error:
@@ -38,7 +48,13 @@ class AdapterFiles:
         except (StoreError, OSError) as error:
             raise AdapterUnavailable(f"The adapter could not be fetched: {error}.") from error
         load_ms = (time.monotonic() - began) * 1000
-        return LoadedAdapter(prepared, prepared.num_bytes, Tier.DISK if near else Tier.STORE, load_ms)
+        return LoadedAdapter(
+            handle=prepared,
+            num_bytes=prepared.num_bytes,
+            found_in=Tier.DISK if near else Tier.STORE,
+            load_ms=load_ms,
+            device_bytes=self._device_bytes(prepared) if self._device_bytes else 0,
+        )
 
     def forget(self, adapter: AdapterRef) -> None:
         self._cache.forget(adapter.owner, adapter.artefact)

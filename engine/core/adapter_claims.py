@@ -1,0 +1,89 @@
+"""What each owner may keep of a tier, and in which order adapters leave it.
+
+The order is Greedy-Dual-Size-Frequency (Cherkasova 1998): an adapter is worth the tier's clock at its last
+use + its popularity x its reload cost / its size; the least worth goes first, and the clock moves up to it.
+So large, cheap and unpopular ones leave early, and what was popular once ages. Owners come before worth: one
+that holds more than its share makes room out of its own, and the newest few of each owner stay through the
+churn of those who hold as many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from engine.core.adapter_entry import Entry
+
+
+@dataclass(slots=True)
+class Aging:
+    """A tier's clock. It only moves up, to the worth of each adapter that leaves for want of room."""
+
+    clock: float = 0.0
+
+    def advance(self, worth: float) -> None:
+        self.clock = max(self.clock, worth)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """One tier's rules, in the tier's measure (bytes, or slots where bytes aren't bounded)."""
+
+    most: float  # of one owner, while others want some
+    kept_adapters: int
+    kept_most: float  # kept for one owner
+    idle_s: float  # unused for longer: free for all
+
+
+class Claims:
+    """Who holds what of a tier at one moment."""
+
+    def __init__(
+        self, entries: Iterable[Entry], size: Callable[[Entry], int], shares: Shares, now: float
+    ) -> None:
+        self._size = size
+        self._shares = shares
+        self._now = now
+        self._held: Counter[str] = Counter()
+        self._count: Counter[str] = Counter()
+        self._kept: set[str] = set()
+        kept_count: Counter[str] = Counter()
+        kept_size: Counter[str] = Counter()
+        for entry in sorted(entries, key=lambda entry: entry.used, reverse=True):
+            owner = entry.owner
+            self._held[owner] += size(entry)
+            self._count[owner] += 1
+            if kept_count[owner] >= shares.kept_adapters or self._is_stale(entry):
+                continue
+            if kept_size[owner] + size(entry) <= shares.kept_most:
+                self._kept.add(entry.artefact)
+                kept_count[owner] += 1
+                kept_size[owner] += size(entry)
+
+    def exceeds_share(self, owner: str, more: float) -> bool:
+        """Whether the owner would hold more than its share. Its first adapter never does."""
+        return self._held[owner] > 0 and self._held[owner] + more > self._shares.most
+
+    def may_take(self, owner: str, more: float, victim: Entry) -> bool:
+        """Whether the place of `victim` may go to an adapter of this owner and size, once nothing runs on it.
+
+        An owner to whom this forbids all that others hold has something itself: it is never locked out."""
+        if victim.owner == owner or self._is_stale(victim):
+            return True
+        if self.exceeds_share(owner, more):
+            return False
+        if self._held[victim.owner] > self._shares.most:
+            return True
+        if victim.artefact in self._kept:
+            return self._count[owner] < self._shares.kept_adapters
+        return victim.kept_until < self._now or self._count[owner] == 0
+
+    def rank(self, victim: Entry) -> tuple[bool, bool, bool]:
+        """Before worth counts: unwanted ones go first, of owners above their share, that aren't kept."""
+        is_kept = victim.artefact in self._kept or victim.kept_until >= self._now
+        return (victim.users > 0, self._held[victim.owner] <= self._shares.most, is_kept)
+
+    def _is_stale(self, entry: Entry) -> bool:
+        is_idle = entry.users == 0 and entry.pins == 0 and entry.kept_until < self._now
+        return is_idle and self._now - entry.used_at > self._shares.idle_s

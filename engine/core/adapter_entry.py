@@ -1,0 +1,69 @@
+"""One adapter as the pool knows it: who wants it, where it is, who runs on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from engine.core.plan import LoadedAdapter
+from engine.core.protocol import AdapterRef
+
+
+class Lane(StrEnum):
+    """Where a load is served. Each lane has threads of its own, so that a store that hangs holds up no file
+    that is on this machine's disk."""
+
+    DISK = "disk"
+    STORE = "store"
+
+
+class Reason(StrEnum):
+    """Why an adapter left a tier."""
+
+    ROOM = "room"  # another needed its place, and nothing ran on it
+    DRAINED = "drained"  # another had waited for too long: nothing more was admitted until it fell idle
+    RETIRED = "retired"  # its version is gone
+    HOST = "host"  # its slot was emptied since it left host memory
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """An adapter that is not absent, or that somebody wants."""
+
+    ref: AdapterRef
+    users: int = 0  # open requests
+    pins: int = 0  # running sequences
+    loaded: LoadedAdapter | None = None
+    slot: int | None = None
+    installed: float = 0.0  # when it got its slot
+    served: bool = False  # pinned since it was loaded
+    used: int = 0  # the pool's count of uses, newest highest
+    used_at: float = 0.0  # when a request last came or went, or a sequence ran
+    host_credit: float = 0.0  # the tiers' aging clocks at its last use (`Aging`)
+    slot_credit: float = 0.0
+    lane: Lane = Lane.DISK  # of its next load, or of the one under way
+    loading: bool = False
+    charged: bool = False  # the load was charged to its owner's rate
+    hinted: bool = False  # a hint waits for it
+    hint_by: float = float("inf")  # when the hint expects its first use
+    kept_until: float = float("-inf")  # came by a hint: not evicted before its first use until then
+    leaving: bool = False  # nothing more is admitted on it, so that its host memory becomes free
+    retiring: bool = False
+
+    @property
+    def artefact(self) -> str:
+        return self.ref.artefact
+
+    @property
+    def owner(self) -> str:
+        return self.ref.owner
+
+    @property
+    def num_bytes(self) -> int:
+        """In host memory."""
+        return 0 if self.loaded is None else self.loaded.num_bytes
+
+    @property
+    def device_bytes(self) -> int:
+        """In the device's memory while it has a slot, rounded up to its size class."""
+        return 0 if self.loaded is None else self.loaded.device_bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -191,7 +191,7 @@ class FakeLoaders:
     num_bytes: int = 1_000
     device_bytes: int = 0
     far: set[str] = field(default_factory=set)  # not on disk; what has loaded is
-    named: bool = False  # handles for a recorded runner
+    handle_of: Callable[[AdapterRef], object] = lambda ref: ref.artefact
     failing: set[str] = field(default_factory=set)
     under_way: list[AdapterRef] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
@@ -211,9 +211,8 @@ class FakeLoaders:
         if artefact in self.failing:
             self._done.append(LoadDone(ref, None, "corrupt"))
         else:
-            handle = NamedHandle(ref, artefact) if self.named else artefact
             self.far.discard(artefact)
-            loaded = LoadedAdapter(handle, self.num_bytes, Tier.STORE, 1.0, self.device_bytes)
+            loaded = LoadedAdapter(self.handle_of(ref), self.num_bytes, Tier.STORE, 1.0, self.device_bytes)
             self._done.append(LoadDone(ref, loaded))
 
     def finished(self) -> list[LoadDone]:
@@ -263,7 +262,9 @@ class Bench:
         self.now = 0.0
         self.step_s = step_s
         self.runner = FakeRunner(self.config.block_size, max_in_flight=max_in_flight)
-        self.loaders = FakeLoaders(named=trace is not None)
+        self.loaders = FakeLoaders()
+        if trace is not None:
+            self.loaders.handle_of = lambda ref: NamedHandle(ref, ref.artefact)
         self.transport = FakeTransport()
         self.directory = directory
         self.journal = Journal(directory)

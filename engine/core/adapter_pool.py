@@ -124,6 +124,7 @@ class AdapterPool:
         entry.pins -= 1
         self._no_place.clear()
         self._touch(entry)
+        self._retire_if_idle(entry)  # its last request may have left before the step that it was in had run
 
     # Hints
 

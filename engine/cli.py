@@ -36,6 +36,9 @@ def engine(  # noqa: PLR0913, PLR0917  (a command's options are its arguments)
     store: Annotated[str | None, typer.Option(help="Object store of adapters: a folder or s3://…")] = None,
     cache_dir: Annotated[Path | None, typer.Option(help="Adapters on the local disk.")] = None,
     journal_dir: Annotated[Path | None, typer.Option(help="The usage journal.")] = None,
+    trace_plans: Annotated[
+        Path | None, typer.Option(help="Write a trace of the core's step plans to this file.")
+    ] = None,
     max_model_len: Annotated[int | None, typer.Option(help="Tokens of prompt and answer together.")] = None,
 ) -> None:
     """Options override MOTET_ENGINE_* variables. The bearer token comes from MOTET_ENGINE_TOKEN only."""

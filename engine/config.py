@@ -64,7 +64,10 @@ class EngineSettings(BaseSettings):
     max_running: int = Field(64, ge=1, le=4_096)  # sequences in one step
     token_budget: int = Field(256, ge=2)  # tokens computed in one step; more than max_running
     max_model_len: int | None = Field(None, ge=2)  # None = what the model says
-    threads: int = Field(0, ge=0)  # compute threads; 0 = one per core
+    threads: int = Field(0, ge=0)  # compute threads of each process; 0 = the cores, shared out evenly
+    tensor_parallel: int = Field(1, ge=1, le=64)  # processes that compute the model together
+    trace_plans: Path | None = None  # file for a trace of what the runner is told, token ids included
+    trace_bytes: int = Field(1024**3, ge=1_024)  # the trace ends at this size
 
     # the server
     max_body_bytes: int = Field(MAX_BODY_BYTES, ge=1)
@@ -142,6 +145,9 @@ class CoreSettings(BaseSettings):
     token_budget: int
     max_model_len: int | None
     threads: int
+    tensor_parallel: int
+    trace_plans: Path | None
+    trace_bytes: int
     max_open: int
 
     @classmethod

@@ -34,9 +34,12 @@ class NamingSource:
     def __init__(self, source: AdapterSource) -> None:
         self._source = source
 
-    def load(self, adapter: AdapterRef, **options: bool) -> LoadedAdapter:
-        loaded = self._source.load(adapter, **options)
+    def load(self, adapter: AdapterRef, *, fetch: bool) -> LoadedAdapter:
+        loaded = self._source.load(adapter, fetch=fetch)
         return replace(loaded, handle=NamedHandle(adapter, loaded.handle))
+
+    def is_near(self, adapter: AdapterRef) -> bool:
+        return self._source.is_near(adapter)
 
     def forget(self, adapter: AdapterRef) -> None:
         self._source.forget(adapter)

@@ -259,7 +259,7 @@ def _served(bench: Bench) -> Served:
     return served
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(load=loads(), num_blocks=st.sampled_from([12, 16, 64]), num_slots=st.sampled_from([1, 2, 8]))
 def test_random_loads_are_served_alike_with_one_and_two_steps_in_flight(
     load: Load, num_blocks: int, num_slots: int
@@ -267,8 +267,13 @@ def test_random_loads_are_served_alike_with_one_and_two_steps_in_flight(
     served = []
     for max_in_flight in (1, 2):
         with TemporaryDirectory() as directory:
-            limits = {"num_blocks": num_blocks, "num_slots": num_slots, "step_tokens": 17}
-            bench = Bench(Path(directory), max_in_flight=max_in_flight, **limits)
+            bench = Bench(
+                Path(directory),
+                max_in_flight=max_in_flight,
+                num_blocks=num_blocks,
+                num_slots=num_slots,
+                step_tokens=17,
+            )
             served.append(serve(load, bench))
             assert bench.runner.unfinished == []
             assert bench.loop._blocks.num_used == 0

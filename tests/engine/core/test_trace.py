@@ -97,7 +97,8 @@ class Named:
     def is_near(self, adapter: AdapterRef) -> bool:
         return adapter.artefact == "a"
 
-    def load(self, adapter: AdapterRef, **options: bool) -> LoadedAdapter:
+    def load(self, adapter: AdapterRef, *, fetch: bool) -> LoadedAdapter:
+        assert fetch
         return LoadedAdapter(adapter.artefact, 10, Tier.DISK, 1.0)
 
     def forget(self, adapter: AdapterRef) -> None:
@@ -105,7 +106,7 @@ class Named:
 
 
 def test_handles_are_named_on_their_way_to_a_recorded_runner() -> None:
-    loaded = NamingSource(Named()).load(adapter("a"))
+    loaded = NamingSource(Named()).load(adapter("a"), fetch=True)
     assert loaded == LoadedAdapter(NamedHandle(adapter("a"), "a"), 10, Tier.DISK, 1.0)
 
 

@@ -73,6 +73,7 @@ class FakeRunner:
     results: list[list[RowResult]] = field(default_factory=list)
     rows: list[tuple[int, int, int]] = field(default_factory=list)  # (sequence, start, tokens)
     fail_on: set[int] = field(default_factory=set)  # prompts that start with such a token fail
+    poisoned: set[int] = field(default_factory=set)  # rows with such a token fail, sampled or not
     crash: bool = False
     record: bool = True
     max_in_flight: int = 1
@@ -135,9 +136,13 @@ class FakeRunner:
     def _run(self, step: int, row: Row) -> RowResult | None:
         artefact = None if row.slot == BASE_SLOT else self.slots[row.slot]
         self.rows.append((row.sequence, row.start, len(row.tokens)))
-        for i, token in enumerate(self._resolve(step, row)):
+        tokens = self._resolve(step, row)
+        for i, token in enumerate(tokens):
             block, offset = divmod(row.start + i, self.block_size)
             self.kv[row.block_table[block], offset] = (token, artefact)
+        if self.poisoned & set(tokens):
+            self.newest[row.sequence] = (step, 0)
+            return RowResult(row.sequence, error="not finite")
         logprobs: list[TokenLogprob | None] = []
         if row.prompt_logprobs:
             logprobs = [

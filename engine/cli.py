@@ -33,6 +33,9 @@ def engine(  # noqa: PLR0913, PLR0917  (a command's options are its arguments)
     max_running: Annotated[int | None, typer.Option(help="Sequences in one step.")] = None,
     token_budget: Annotated[int | None, typer.Option(help="Tokens computed in one step.")] = None,
     threads: Annotated[int | None, typer.Option(help="Compute threads; 0 is one a core.")] = None,
+    tensor_parallel: Annotated[
+        int | None, typer.Option(help="Processes that compute the model together.")
+    ] = None,
     store: Annotated[str | None, typer.Option(help="Object store of adapters: a folder or s3://…")] = None,
     cache_dir: Annotated[Path | None, typer.Option(help="Adapters on the local disk.")] = None,
     journal_dir: Annotated[Path | None, typer.Option(help="The usage journal.")] = None,

@@ -5,26 +5,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from adapters.base import BaseSpec
 from adapters.disk_cache import DiskCache, NotCached
-from adapters.loader import WrongBase, load
+from adapters.loader import HostAdapter, WrongBase, load
 from adapters.packed import PackedCorrupt
 from adapters.store import NotFound, StoreError
 from engine.core.plan import AdapterUnavailable, LoadedAdapter, NotNear
 from engine.core.protocol import AdapterRef, Tier
-from engine.kernels.lora import KernelAdapter, prepare
 
 
-class AdapterFiles:
-    """`engine.core.plan.AdapterSource` over a disk cache. `device_bytes` tells what an adapter takes of the
-    device's budget; None where a slot only points to host memory."""
+class Prepared(Protocol):
+    """An adapter as a runner installs it."""
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes of host memory."""
+        ...
+
+
+P = TypeVar("P", bound=Prepared)
+
+
+class AdapterFiles(Generic[P]):
+    """`engine.core.plan.AdapterSource` over a disk cache. `prepare` brings an adapter into the form that the
+    runner installs; `device_bytes` tells what that takes of the device's budget, and is None where a slot
+    only points to host memory."""
 
     def __init__(
-        self, cache: DiskCache, base: BaseSpec, device_bytes: Callable[[KernelAdapter], int] | None = None
+        self,
+        cache: DiskCache,
+        base: BaseSpec,
+        prepare: Callable[[HostAdapter], P],
+        device_bytes: Callable[[P], int] | None = None,
     ) -> None:
         self._cache = cache
         self._base = base
+        self._prepare = prepare
         self._device_bytes = device_bytes
 
     def is_near(self, adapter: AdapterRef) -> bool:
@@ -35,7 +53,7 @@ class AdapterFiles:
         try:
             near = self.is_near(adapter)
             with self._cache.lease(adapter.owner, adapter.artefact, fetch=fetch) as path:
-                prepared = prepare(load(path, self._base))
+                prepared = self._prepare(load(path, self._base))
         except NotCached as error:
             raise NotNear from error
         except NotFound as error:

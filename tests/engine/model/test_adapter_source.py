@@ -13,9 +13,9 @@ from adapters.disk_cache import DiskCache
 from adapters.manifest import read_manifest
 from adapters.packed import pack
 from adapters.store import artefact_path, open_store
-from engine.core.plan import AdapterUnavailable
+from engine.core.plan import AdapterUnavailable, NotNear
 from engine.core.protocol import AdapterRef, Tier
-from engine.kernels.lora import KernelAdapter
+from engine.kernels.lora import KernelAdapter, prepare
 from engine.model.adapter_source import AdapterFiles
 from tests.engine.model.goldens import DEMO, kernel_adapter
 
@@ -46,8 +46,12 @@ def cache(tmp_path: Path) -> DiskCache:
 def test_an_adapter_comes_from_the_store_then_from_disk(
     tmp_path: Path, base: BaseSpec, cache: DiskCache
 ) -> None:
-    ref, source = stored(tmp_path, base), AdapterFiles(cache, base)
-    first, second = source.load(ref), source.load(ref)
+    ref, source = stored(tmp_path, base), AdapterFiles(cache, base, prepare)
+    assert not source.is_near(ref)
+    with pytest.raises(NotNear):
+        source.load(ref, fetch=False)
+    first, second = source.load(ref, fetch=True), source.load(ref, fetch=False)
+    assert source.is_near(ref)
     assert (first.found_in, second.found_in) == (Tier.STORE, Tier.DISK)
     wanted = kernel_adapter(DEMO / "triage", base)
     assert isinstance(first.handle, KernelAdapter)
@@ -59,16 +63,16 @@ def test_an_adapter_comes_from_the_store_then_from_disk(
         assert torch.equal(found.b, factors.b)
         assert found.scale == factors.scale
     source.forget(ref)
-    assert source.load(ref).found_in is Tier.STORE
+    assert source.load(ref, fetch=True).found_in is Tier.STORE
 
 
 def test_what_can_not_be_had_is_said_for_a_person(tmp_path: Path, base: BaseSpec, cache: DiskCache) -> None:
     with pytest.raises(AdapterUnavailable, match="not in the store"):
-        AdapterFiles(cache, base).load(AdapterRef("a" * 64, OWNER))
+        AdapterFiles(cache, base, prepare).load(AdapterRef("a" * 64, OWNER), fetch=True)
     ref = stored(tmp_path, base)
     other = BaseSpec.from_dir(tmp_path_model(tmp_path, base), "other")
     with pytest.raises(AdapterUnavailable, match="does not fit the base"):
-        AdapterFiles(cache, other).load(ref)
+        AdapterFiles(cache, other, prepare).load(ref, fetch=True)
 
 
 def tmp_path_model(tmp_path: Path, base: BaseSpec) -> Path:

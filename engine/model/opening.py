@@ -1,0 +1,99 @@
+"""From settings to a runner that is ready: over the whole model, or over a tensor-parallel group's parts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from adapters.loader import HostAdapter
+from engine.config import CoreSettings
+from engine.core.plan import Runner
+from engine.kernels.lora import prepare
+from engine.model.adapter_source import Prepared
+from engine.model.config import ModelRefused
+from engine.model.group import Group
+from engine.model.parallel import ParallelRunner, Ranks, prepare_shared
+from engine.model.runner import ModelRunner, RunnerOptions
+from engine.model.sharding import Shard
+
+
+@dataclass(frozen=True)
+class Opened:
+    """`runner` carries out plans; `model` knows the facts of the model (of rank 0's part); `prepare` makes of
+    an adapter what `runner.install` takes."""
+
+    runner: Runner
+    model: ModelRunner
+    prepare: Callable[[HostAdapter], Prepared]
+
+
+def open_runner(settings: CoreSettings, closing: contextlib.ExitStack) -> Opened:
+    """What it starts ends with `closing`. Raises `ModelRefused`, `RankLost`."""
+    if settings.tensor_parallel == 1:
+        model = ModelRunner(settings.model, _options(settings))
+        _check_capacity(model)
+        return Opened(model, model, prepare)
+    folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="motet-ranks-"))
+    meeting_point = Path(folder) / "meeting-point"
+    ranks = Ranks([_command(settings, rank, meeting_point) for rank in range(1, settings.tensor_parallel)])
+    closing.callback(ranks.close)
+    group = open_group(settings, 0, meeting_point)
+    model = ModelRunner(settings.model, _options(settings), group=group)
+    _check_capacity(model)
+    ranks.wait_ready()
+    group.connect()
+    closing.callback(group.close)
+    return Opened(ParallelRunner(model, group, ranks), model, partial(prepare_shared, shard=group.shard))
+
+
+def open_group(settings: CoreSettings, rank: int, meeting_point: Path) -> Group:
+    return Group(Shard(rank, settings.tensor_parallel), meeting_point, device=torch.device("cpu"))
+
+
+def open_part(settings: CoreSettings, group: Group) -> ModelRunner:
+    """The part of a rank that is not the first."""
+    return ModelRunner(settings.model, _options(settings), group=group)
+
+
+def _command(settings: CoreSettings, rank: int, meeting_point: Path) -> list[str]:
+    settings_json = settings.model_dump_json()
+    module = [sys.executable, "-m", "engine.rank_process"]
+    return [*module, settings_json, str(rank), str(os.getpid()), str(meeting_point)]
+
+
+def _options(settings: CoreSettings) -> RunnerOptions:
+    return RunnerOptions(
+        dtype=settings.dtype,
+        max_model_len=settings.max_model_len,
+        num_blocks=settings.num_blocks,
+        kv_bytes=settings.kv_bytes // settings.tensor_parallel,
+        block_size=settings.block_size,
+        num_slots=settings.slots,
+        num_threads=_threads(settings),
+        quantization=settings.quantization,
+        kv_cache_dtype=settings.kv_cache_dtype,
+        kv_scales=settings.kv_scales,
+    )
+
+
+def _threads(settings: CoreSettings) -> int:
+    """Of each process."""
+    return settings.threads or max(1, (os.cpu_count() or 1) // settings.tensor_parallel)
+
+
+def _check_capacity(runner: ModelRunner) -> None:
+    """Raises `ModelRefused` where the KV cache can't hold one request of the length that is promised."""
+    capacity = runner.num_blocks * runner.block_size
+    if capacity < runner.max_model_len - 1:  # the KV of the very last token is never computed
+        raise ModelRefused(
+            f"the KV cache holds {capacity} tokens, less than the context of {runner.max_model_len}: "
+            "raise --kv-bytes (or --num-blocks), or lower --max-model-len"
+        )

@@ -10,6 +10,8 @@ from engine.core.adapter_rules import MAX_HISTORY
 from engine.core.plan import LoadedAdapter
 from engine.core.protocol import Tier
 
+TINY = 1e-9
+SHORTEST_AGE_S = 1.0
 LEARNING_RATE = 0.2  # of the averages over all adapters: about the last five loads
 
 
@@ -17,6 +19,7 @@ LEARNING_RATE = 0.2  # of the averages over all adapters: about the last five lo
 class _Past:
     count: float = 0.0  # requests, each counting half after a half-life
     counted_at: float = 0.0
+    first_at: float = 0.0
     num_bytes: int = 0  # 0 = never loaded
     num_loads: int = 0
     load_ms: float = 0.0  # of the last load
@@ -34,6 +37,8 @@ class History:
 
     def count_request(self, artefact: str, now: float) -> None:
         past = self._remember(artefact)
+        if past.count == 0:
+            past.first_at = now
         past.count = self._decayed(past, now) + 1
         past.counted_at = now
 
@@ -43,9 +48,14 @@ class History:
         return 0.0 if past is None else self._decayed(past, now)
 
     def usual_gap_s(self, artefact: str, now: float) -> float:
-        """Between two requests, at the present popularity."""
-        count = self.popularity(artefact, now)
-        return math.inf if count <= 0 else self._half_life_s / (math.log(2) * count)
+        """Between two requests, at the present popularity: the time over which requests count, which is short
+        for one that came lately, by their count."""
+        past = self._past.get(artefact)
+        if past is None or past.count == 0:
+            return math.inf
+        age_s = max(SHORTEST_AGE_S, now - past.first_at)
+        span_s = -math.expm1(-math.log(2) * age_s / self._half_life_s) * self._half_life_s / math.log(2)
+        return span_s / max(TINY, self._decayed(past, now))
 
     def note_load(self, artefact: str, loaded: LoadedAdapter) -> None:
         past = self._remember(artefact)

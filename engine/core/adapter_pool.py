@@ -27,7 +27,7 @@ from engine.core.adapter_host import HostTier
 from engine.core.adapter_loader import LoadDone, Loaders
 from engine.core.adapter_loads import Failures, LoadQueue
 from engine.core.adapter_report import AdapterCounters, snapshot_of
-from engine.core.adapter_slots import Draining, Place, SlotTable, Waiter
+from engine.core.adapter_slots import Draining, Place, SlotTable
 from engine.core.adapter_state import AdapterSnapshot
 from engine.core.limits import CoreConfig
 from engine.core.plan import Runner
@@ -47,7 +47,6 @@ class AdapterPool:
         self._slots = SlotTable(config.num_slots, config.device_budget_bytes, runner, rules, self._history)
         self._loads = LoadQueue(config, loaders, self._history)
         self._failures = Failures(config.failure_memory_s)
-        self._slot_wanted: dict[str, float] = {}  # in host memory, waits for a slot since
         self._no_place: set[str] = set()  # asked in vain, and nothing has become free since
         self._now = 0.0  # as the caller last told
         self._num_uses = 0
@@ -57,8 +56,8 @@ class AdapterPool:
     # Requests come and go
 
     def enter(self, ref: AdapterRef, now: float) -> Tier | None:
-        """A request for the adapter was accepted: where it is, or None if it has to be loaded (it will
-        be)."""
+        """A request for the adapter was accepted: where it is, or None if it has to be loaded (it will be).
+        One whose slot goes to another next counts as in host memory: it will be installed again."""
         self._move_to(now)
         entry = self._entries.setdefault(ref.artefact, Entry(ref))
         entry.users += 1
@@ -68,7 +67,7 @@ class AdapterPool:
             self._loads.want(entry)
             return None
         self.counters.hits += 1
-        return Tier.HOST if entry.slot is None else Tier.DEVICE
+        return Tier.DEVICE if self._slots.is_open(entry) else Tier.HOST
 
     def leave(self, artefact: str) -> None:
         """The request has ended."""
@@ -79,7 +78,7 @@ class AdapterPool:
         self._touch(entry)
         if entry.users == 0:
             self._loads.stop_waiting_for_room(entry)
-            self._stop_waiting_for_slot(artefact)
+            self._stop_waiting_for_slot(entry)
             if entry.loaded is None and not entry.loading and not entry.hinted:
                 self._loads.drop(entry)
                 self._drop_if_gone(entry)
@@ -106,7 +105,7 @@ class AdapterPool:
         if entry.slot is None:
             self._slots.install(entry, place, now)
             self._tell(entry, Tier.DEVICE)
-        self._stop_waiting_for_slot(ref.artefact)
+        self._stop_waiting_for_slot(entry)
         entry.pins += 1
         entry.served = True
         entry.kept_until = float("-inf")
@@ -175,9 +174,7 @@ class AdapterPool:
         sequences of an adapter may still take, at most."""
         self._move_to(now)
         rule = Draining(self._config.drain_after_s, remaining)
-        late = [(since, name) for name, since in self._slot_wanted.items() if self._is_late(since)]
-        for since, artefact in sorted(late):
-            self._slots.reserve(Waiter(self._entries[artefact], now - since), now, rule)
+        self._slots.balance(now, rule)
         needs = [(entry, self._loads.likely_bytes(entry)) for entry in self._loads.late_for_room(now)]
         in_slots = [entry for entry in self._slots.occupants if rule.had_its_time(entry, now)]
         self._host.drain(needs, sorted(in_slots, key=rule.order), now)
@@ -219,7 +216,7 @@ class AdapterPool:
         return self._loads.next_start_s(now)
 
     def snapshot(self, now: float) -> AdapterSnapshot:
-        return snapshot_of(self._slots, self._host, self._loads, self.counters, self._slot_wanted, now)
+        return snapshot_of(self._slots, self._host, self._loads, self.counters, now)
 
     def check(self, pins: Counter[str], users: Counter[str]) -> None:
         """Asserts that slots, pins and bytes add up; `pins` and `users` are what the caller knows of."""
@@ -247,16 +244,13 @@ class AdapterPool:
             self._move_to(now)
         if entry.artefact in self._no_place:
             return None
-        waited_s = now - self._slot_wanted.get(entry.artefact, now)
-        place = self._slots.find(Waiter(entry, waited_s), now)
+        place = self._slots.find(entry, now)
         if place is None:
-            self._slot_wanted.setdefault(entry.artefact, now)
             self._no_place.add(entry.artefact)
         return place
 
-    def _stop_waiting_for_slot(self, artefact: str) -> None:
-        self._slot_wanted.pop(artefact, None)
-        if self._slots.unreserve(artefact):
+    def _stop_waiting_for_slot(self, entry: Entry) -> None:
+        if self._slots.stop_waiting(entry):
             self._no_place.clear()
 
     # Loading
@@ -324,7 +318,7 @@ class AdapterPool:
     def _evict_from_host(self, entry: Entry, reason: Reason) -> None:
         self._slots.empty(entry, Reason.RETIRED if reason is Reason.RETIRED else Reason.HOST)
         self._host.remove(entry, reason, self._now)
-        self._stop_waiting_for_slot(entry.artefact)
+        self._stop_waiting_for_slot(entry)
         self._tell(entry, None)
         if entry.users:
             self._loads.want(entry)
@@ -354,9 +348,6 @@ class AdapterPool:
     def _move_to(self, now: float) -> None:
         self._now = now
         self._no_place.clear()
-
-    def _is_late(self, since: float) -> bool:
-        return self._now - since > self._config.drain_after_s
 
     def _tell(self, entry: Entry, tier: Tier | None) -> None:
         loaded = entry.loaded

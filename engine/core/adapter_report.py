@@ -29,7 +29,6 @@ def snapshot_of(
     host: HostTier,
     loads: LoadQueue,
     counters: AdapterCounters,
-    slot_wanted: Mapping[str, float],
     now: float,
 ) -> AdapterSnapshot:
     pending, loading = loads.pending, loads.loading
@@ -38,8 +37,8 @@ def snapshot_of(
         device=_tier(slots.occupants, slots.used_bytes, slots.budget_bytes, slots.evictions),
         host=_tier(host.entries, host.used_bytes, host.budget_bytes, host.evictions),
         num_slots=slots.num_slots,
-        waiting_for_slot=len(slot_wanted),
-        longest_slot_wait_ms=1000 * max((now - since for since in slot_wanted.values()), default=0.0),
+        waiting_for_slot=len(slots.waiting),
+        longest_slot_wait_ms=1000 * max((now - since for since in slots.waiting.values()), default=0.0),
         pending_requests=sum(entry.users > 0 for entry in pending),
         pending_hints=sum(entry.users == 0 for entry in pending),
         loading={lane.value: lanes[lane] for lane in Lane},

@@ -46,11 +46,11 @@ class AdapterRules:
 
     # who keeps a slot while others wait for one
     probation_share: float = 0.25  # of the slots, at least one: no popularity keeps anyone there
-    hot_ratio: float = 2.0  # so many times as popular as the one that waits: it keeps its slot
-    hot_margin: float = 2.0  # and so many requests more
+    hot_ratio: float = 2.0  # so many times as popular as the least popular: it keeps its slot
+    hot_margin: float = 3.0  # and so many requests more
     half_life_s: float = 60.0  # a request counts half as much for popularity after this time
-    hot_gaps: float = 2.0  # an idle slot is kept for so many of its usual gaps between requests
-    hot_idle_s: float = 2.0  # but not for longer than this
+    hot_gaps: float = 2.0  # while idle, for so many of its usual gaps between requests
+    hot_idle_s: float = 5.0  # but not for longer than this
     slot_deadline_s: float = 10.0  # one that has waited so long gets the next slot, whoever is popular
 
     def __post_init__(self) -> None:

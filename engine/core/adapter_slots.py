@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from engine.core.adapter_claims import Aging, Claims, Shares
 from engine.core.adapter_entry import Entry, Reason
+from engine.core.adapter_heat import Heat
 from engine.core.adapter_history import History
 from engine.core.adapter_rules import AdapterRules
 from engine.core.plan import Runner
@@ -33,14 +34,6 @@ class _Slot:
     reserved_for: str | None = None  # the artefact that gets it next
 
 
-@dataclass(frozen=True, slots=True)
-class Waiter:
-    """An adapter that wants a slot."""
-
-    entry: Entry
-    waited_s: float
-
-
 class SlotTable:
     """Slots, each with at most one adapter, and at most one that it is kept for."""
 
@@ -53,6 +46,8 @@ class SlotTable:
         self._rules = rules
         self._history = history
         self._slots = [_Slot() for _ in range(num_slots)]
+        self.waiting: dict[Entry, float] = {}  # in host memory, want a slot, since when
+        self._heat_of: tuple[tuple[float, int], Heat] | None = None  # at (time, epoch)
         self._waiting_bytes: dict[str, int] = {}  # of adapters for which slots are reserved
         self._aging = Aging()
         total = num_slots if budget_bytes is None else budget_bytes
@@ -77,27 +72,21 @@ class SlotTable:
     def occupant(self, number: int) -> Entry | None:
         return self._slots[number].occupant
 
-    def find(self, waiter: Waiter, now: float) -> Place | None:
+    def is_open(self, entry: Entry) -> bool:
+        """Whether it has a slot that isn't kept for another."""
+        return entry.slot is not None and self._slots[entry.slot].reserved_for in (None, entry.artefact)
+
+    def find(self, entry: Entry, now: float) -> Place | None:
         """Where a sequence of the adapter could run now: its own slot, one kept for it, an empty one, or that
         of the adapter worth least on which nothing runs; with room in bytes, for which more may have to
-        leave."""
-        entry = waiter.entry
+        leave. If there is none, its wait begins (`stop_waiting` ends it)."""
         if entry.slot is not None:
-            is_free = self._slots[entry.slot].reserved_for in (None, entry.artefact)
-            return Place(entry.slot) if is_free else None
-        usable = self._usable(waiter, now)
-        if not usable:
-            return None
-        lacking = entry.device_bytes - self._free_bytes(entry)
-        victims = []
-        for index, number in enumerate(usable):
-            occupant = self._slots[number].occupant
-            if occupant is not None and (index == 0 or lacking > 0):
-                victims.append(occupant)
-                lacking -= occupant.device_bytes
-            if lacking <= 0:
-                return Place(usable[0], tuple(victims))
-        return None
+            place = Place(entry.slot) if self.is_open(entry) else None
+        else:
+            place = self._first_place(entry, now)
+        if place is None:
+            self.waiting.setdefault(entry, now)
+        return place
 
     def install(self, entry: Entry, place: Place, now: float) -> None:
         """Puts a loaded adapter into a place that `find` gave."""
@@ -126,33 +115,25 @@ class SlotTable:
         self.epoch += 1
         self.evictions[reason] += 1
 
-    def reserve(self, waiter: Waiter, now: float, rule: Draining) -> None:
-        """Keeps slots for an adapter, as many as its bytes need, that will be idle soonest; unless some are
-        kept for it already, or not enough may be drained for it yet."""
-        entry = waiter.entry
-        if entry.artefact in self._waiting_bytes:
-            return
-        lacking = entry.device_bytes - self._free_bytes(entry)
-        chosen = []
-        for slot in self._drainable(waiter, now, rule):
-            chosen.append(slot)
-            lacking -= 0 if slot.occupant is None else slot.occupant.device_bytes
-            if lacking <= 0:
-                break
-        if not chosen or lacking > 0:
-            return
-        for slot in chosen:
-            slot.reserved_for = entry.artefact
-        self._waiting_bytes[entry.artefact] = entry.device_bytes
-
-    def unreserve(self, artefact: str) -> bool:
-        """Whether anything was kept for it."""
-        if self._waiting_bytes.pop(artefact, None) is None:
+    def stop_waiting(self, entry: Entry) -> bool:
+        """It runs, or isn't wanted any more. Whether anything was kept for it."""
+        self.waiting.pop(entry, None)
+        if self._waiting_bytes.pop(entry.artefact, None) is None:
             return False
         for slot in self._slots:
-            if slot.reserved_for == artefact:
+            if slot.reserved_for == entry.artefact:
                 slot.reserved_for = None
         return True
+
+    def balance(self, now: float, rule: Draining) -> None:
+        """Keeps slots for adapters that have waited too long, longest first, and for popular ones that have
+        no shielded slot yet."""
+        for entry, since in sorted(self.waiting.items(), key=lambda item: (item[1], item[0].used)):
+            if entry.artefact in self._waiting_bytes:
+                continue
+            is_late = now - since > rule.tenure_s
+            if is_late or (entry.slot is None and self._heat(now).is_entitled(entry)):
+                self._reserve(entry, now, rule)
 
     def check(self) -> None:
         """Asserts that bytes and reservations add up."""
@@ -163,36 +144,63 @@ class SlotTable:
 
     # Who makes way
 
-    def _usable(self, waiter: Waiter, now: float) -> list[int]:
+    def _first_place(self, entry: Entry, now: float) -> Place | None:
+        usable = self._usable(entry, now)
+        lacking = entry.device_bytes - self._free_bytes(entry)
+        victims: list[Entry] = []
+        for number in usable:
+            occupant = self._slots[number].occupant
+            if occupant is not None:
+                victims.append(occupant)
+                lacking -= occupant.device_bytes
+            if lacking <= 0:
+                return Place(usable[0], tuple(victims))
+        return None
+
+    def _usable(self, entry: Entry, now: float) -> list[int]:
         """Slots on which nothing runs and that the adapter may have, those to use first in front."""
-        artefact = waiter.entry.artefact
-        open_to = [
+        mine = entry.artefact
+        idle = [
             (slot, number)
             for number, slot in enumerate(self._slots)
-            if slot.reserved_for in (None, artefact) and (slot.occupant is None or slot.occupant.pins == 0)
+            if slot.reserved_for in (None, mine) and (slot.occupant is None or slot.occupant.pins == 0)
         ]
-        if not any(slot.occupant is not None for slot, _ in open_to):
-            order = sorted((slot.reserved_for != artefact, number) for slot, number in open_to)
-            return [number for _, number in order]
+        if all(slot.occupant is None for slot, _ in idle):
+            return [number for _, number in sorted((slot.reserved_for != mine, n) for slot, n in idle)]
         claims = self._claims(now)
-        shielded = self._shielded(waiter, now)
         keyed = [
-            (slot.reserved_for != artefact, *self._order(slot, claims, now), number)
-            for slot, number in open_to
-            if slot.occupant is None
-            or slot.reserved_for == artefact
+            (slot.reserved_for != mine, *self._order(slot, claims, now), number)
+            for slot, number in idle
+            if slot.reserved_for == mine
+            or slot.occupant is None
             or (
-                claims.may_take(waiter.entry.owner, self._size(waiter.entry), slot.occupant)
-                and not (slot.occupant in shielded and self._returns_soon(slot.occupant, now))
+                claims.may_take(entry.owner, self._size(entry), slot.occupant)
+                and not (
+                    self._is_shielded(slot.occupant, entry, now) and self._returns_soon(slot.occupant, now)
+                )
             )
         ]
         return [key[-1] for key in sorted(keyed)]
 
-    def _drainable(self, waiter: Waiter, now: float, rule: Draining) -> list[_Slot]:
+    def _reserve(self, entry: Entry, now: float, rule: Draining) -> None:
+        """As many slots as the adapter's bytes need, of those that will be idle soonest; none if not enough
+        may be drained for it yet."""
+        lacking = entry.device_bytes - self._free_bytes(entry)
+        chosen: list[_Slot] = []
+        for slot in self._drainable(entry, now, rule):
+            chosen.append(slot)
+            lacking -= 0 if slot.occupant is None else slot.occupant.device_bytes
+            if lacking <= 0:
+                break
+        if not chosen or lacking > 0:
+            return
+        for slot in chosen:
+            slot.reserved_for = entry.artefact
+        self._waiting_bytes[entry.artefact] = entry.device_bytes
+
+    def _drainable(self, entry: Entry, now: float, rule: Draining) -> list[_Slot]:
         """Slots that may be kept for the adapter, soonest idle first."""
-        claims = self._claims(now)
-        shielded = self._shielded(waiter, now)
-        size = self._size(waiter.entry)
+        claims, size = self._claims(now), self._size(entry)
         slots = [
             slot
             for slot in self._slots
@@ -201,30 +209,25 @@ class SlotTable:
                 slot.occupant is None
                 or (
                     rule.had_its_time(slot.occupant, now)
-                    and slot.occupant not in shielded
-                    and claims.may_take(waiter.entry.owner, size, slot.occupant)
+                    and not self._is_shielded(slot.occupant, entry, now)
+                    and claims.may_take(entry.owner, size, slot.occupant)
                 )
             )
         ]
         return sorted(slots, key=lambda slot: (0, 0) if slot.occupant is None else rule.order(slot.occupant))
 
-    def _shielded(self, waiter: Waiter, now: float) -> set[Entry]:
-        """Adapters that keep their slots from this one: much more popular, and not on the slots that are for
-        everybody. None once it has waited to its deadline."""
-        if waiter.waited_s > self._rules.slot_deadline_s:
-            return set()
-        rules, history = self._rules, self._history
-        popularity = {entry: history.popularity(entry.artefact, now) for entry in self.occupants}
-        num_shielded = self.num_slots - rules.num_probation(self.num_slots)
-        first = sorted(popularity, key=lambda entry: (-popularity[entry], entry.used))[:num_shielded]
-        own = history.popularity(waiter.entry.artefact, now)
-        least = rules.hot_ratio * own + rules.hot_margin
-        return {entry for entry in first if popularity[entry] >= least}
+    def _is_shielded(self, occupant: Entry, waiter: Entry, now: float) -> bool:
+        waited_s = now - self.waiting.get(waiter, now)
+        return self._heat(now).shields(occupant, waiter, waited_s)
 
-    def _returns_soon(self, entry: Entry, now: float) -> bool:
-        gap_s = self._history.usual_gap_s(entry.artefact, now)
-        limit_s = min(self._rules.hot_idle_s, self._rules.hot_gaps * gap_s)
-        return entry.users > 0 or now - entry.used_at <= limit_s
+    def _returns_soon(self, occupant: Entry, now: float) -> bool:
+        return self._heat(now).returns_soon(occupant)
+
+    def _heat(self, now: float) -> Heat:
+        if self._heat_of is None or self._heat_of[0] != (now, self.epoch):
+            heat = Heat(self.occupants, self.waiting, self.num_slots, self._history, self._rules, now)
+            self._heat_of = ((now, self.epoch), heat)
+        return self._heat_of[1]
 
     def _order(self, slot: _Slot, claims: Claims, now: float) -> tuple[bool, bool, bool, bool, float, int]:
         occupant = slot.occupant

@@ -36,7 +36,8 @@ class Admission:
         self._adapters = adapters
         self._fair = fair
         self._now = 0.0
-        self._reserved = 0  # blocks kept for requests that wait for blocks, in this step
+        self._reserved: Counter[str] = Counter()  # blocks kept in this step for requests that wait, by tenant
+        self._held: Counter[str] = Counter()  # blocks, by tenant
         self._lingering: set[Sequence] = set()  # run no more, but a submitted step still uses their slots
         self.limit = RunningLimit(config.max_running, config.target_itl_ms)
         self.waiting: list[Sequence] = []
@@ -46,13 +47,16 @@ class Admission:
     def begin_step(self, now: float) -> None:
         self._now = now
         self.drop_reserve()
+        self._held.clear()
+        for sequence in self.running:
+            self._held[sequence.request.add.tenant] += len(sequence.blocks)
         if self.is_full:
             for sequence in self.waiting:
                 self._note_blocked(sequence)
 
     def drop_reserve(self) -> None:
         """Who lacks blocks in this step asks again from here on."""
-        self._reserved = 0
+        self._reserved.clear()
 
     def remove(self, sequence: Sequence) -> None:
         """Frees what a sequence holds; it won't run again."""
@@ -86,12 +90,6 @@ class Admission:
         holders = [*self.running, *self._lingering]
         return Counter(s.request.artefact for s in holders if s.request.artefact is not None)
 
-    def resident(self) -> set[str]:
-        """Adapters that those who wait could run on now."""
-        if self.is_full:
-            return set()
-        return {s.request.artefact for s in self.waiting if s.request.artefact and self._is_ready(s)}
-
     # What a sequence needs to run
 
     @property
@@ -103,7 +101,7 @@ class Admission:
         if self.is_full:
             self._note_blocked(sequence)
             return False
-        if not self._is_ready(sequence):
+        if not self.is_ready(sequence):
             return False
         shared = self._match(sequence)
         if not self._has_blocks(sequence, shared):
@@ -113,7 +111,7 @@ class Admission:
 
     def lacks_room(self, sequence: Sequence) -> bool:
         """Whether nothing but room keeps a sequence from running."""
-        if not self._is_ready(sequence):
+        if not self.is_ready(sequence):
             return False
         return self.is_full or self.num_lacking(sequence) > 0
 
@@ -136,7 +134,7 @@ class Admission:
     def grow(self, sequence: Sequence) -> None:
         sequence.blocks.extend(self._store.allocate(1))
 
-    def _is_ready(self, sequence: Sequence) -> bool:
+    def is_ready(self, sequence: Sequence) -> bool:
         """Whether it could run if there were room."""
         request = sequence.request
         if sequence.num_in_flight:
@@ -158,13 +156,20 @@ class Admission:
             return True
         self._note_blocked(sequence)
         if self.is_late(sequence):
-            self._reserved += self._num_needed(sequence, shared)
+            self._reserved[sequence.request.add.tenant] += self._num_needed(sequence, shared)
         return False
 
     def _num_lacking(self, sequence: Sequence, shared: list[int]) -> int:
         floor = self._config.watermark_blocks if self.running else 0
-        needed = self._num_needed(sequence, shared) + floor + self._reserved
+        needed = self._num_needed(sequence, shared) + floor + self._reserved_from(sequence.request.add.tenant)
         return needed - self._store.num_allocatable
+
+    def _reserved_from(self, tenant: str) -> int:
+        """Blocks that a tenant has to leave: nothing is kept for those that hold more than it does."""
+        held = self._held[tenant]
+        return sum(
+            count for other, count in self._reserved.items() if other == tenant or self._held[other] <= held
+        )
 
     def _num_needed(self, sequence: Sequence, shared: list[int]) -> int:
         return self._config.blocks_for(sequence.total) - len(shared) + self._store.num_cached(shared)

@@ -6,8 +6,9 @@ gets, nobody who has paid more goes before it. A tenant that comes back from idl
 lowest of those that wait, so that time without work saves up nothing. Here cached tokens are nearly free, and
 whoever makes an adapter be loaded or put in a slot pays for that in tokens too.
 
-Beside the counter each tenant has an allowance of prompt tokens that may stretch the steps of others further
-than its rest may (`engine.core.stretch`): enough for a chat's prompts, and slow to come back.
+Beside the counter each tenant has an allowance of prompt tokens: what it computes is taken from it, and a
+prompt that it covers may stretch the steps of others further (`engine.core.stretch`). It is enough for the
+prompts of a chat, and slow to grow again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.core.limits import MAX_TENANTS_KNOWN, MAX_TENANTS_SHOWN
+from engine.core.protocol import ServiceClass
 from engine.core.request import Sequence
 
 PROMPT_WEIGHT: Final = 1.0
@@ -34,6 +36,7 @@ ALLOWANCE_PER_STEP: Final = 4
 @dataclass(slots=True)
 class Account:
     served: float  # weighted tokens
+    prompts_at: dict[ServiceClass, float]  # when a prompt of each class last got on
     allowance: float  # prompt tokens
     allowed_at: int  # the step in which the allowance was last counted
 
@@ -71,6 +74,18 @@ class FairShare:
 
     def served(self, tenant: str) -> float:
         return self._account(tenant).served
+
+    def rank(self, sequence: Sequence, now: float, aging_s: float) -> int:
+        """Its class, raised by one for each `aging_s` in which no prompt of this class and tenant got on: a
+        queue that a tenant made itself doesn't raise what is in it above the requests of others."""
+        account = self._account(sequence.request.add.tenant)
+        moved = account.prompts_at.get(sequence.request.add.service_class, float("-inf"))
+        return max(0, sequence.rank - int((now - max(sequence.request.arrived, moved)) / aging_s))
+
+    def note_prompt(self, sequence: Sequence, now: float) -> None:
+        """A prompt gets on."""
+        account = self._account(sequence.request.add.tenant)
+        account.prompts_at[sequence.request.add.service_class] = now
 
     def charge(self, sequence: Sequence, computed: int) -> None:
         """A step takes a sequence up to `computed` tokens. What is computed again after a preemption is
@@ -126,6 +141,6 @@ class FairShare:
     def _account(self, tenant: str) -> Account:
         account = self._accounts.get(tenant)
         if account is None:
-            account = Account(served=self._floor, allowance=self._most_allowed, allowed_at=self._step)
+            account = Account(self._floor, {}, self._most_allowed, self._step)
             self._accounts[tenant] = account
         return account

@@ -1,8 +1,8 @@
 """Which prompts a step computes, and how much of each.
 
 The best class goes first, and within it the tenant that was served least, a piece at a time, so that tenants
-that want more than there is get equal parts over time and within a step. Within a tenant it is first come,
-first served. Whoever can't run now is skipped.
+that want more than there is get equal parts over time and within a step. Within a tenant it is class, raised
+by one for each `aging_s` of waiting, then first come, first served. Whoever can't run now is skipped.
 """
 
 from __future__ import annotations
@@ -66,22 +66,32 @@ class Prefill:
         return (*sequence.request.priority(self._now, self._config.aging_s), sequence.choice)
 
     def _key(self, sequence: Sequence) -> Key:
-        rank, order, choice = self._order(sequence)
+        _, order, choice = self._order(sequence)
+        rank = self._fair.rank(sequence, self._now, self._config.aging_s)
         return (rank, self._fair.served(sequence.request.add.tenant), order, choice)
 
     def _give(self, room: StepRoom, sequence: Sequence, most: int) -> int:
         """Up to `most` more tokens for a sequence. Returns how many it got."""
         most = min(most, sequence.remaining - self._given.get(sequence, 0))
-        count, allowed = self._fitting(room, sequence, most)
+        count = self._fitting(room, sequence, most)
+        if count < self._least(sequence, most):
+            return 0
         if count > 0 and sequence.state is State.WAITING:
             if not self._admit(sequence):
                 return 0
             # What it shares is computed already, and it computes the rest at another position.
-            count, allowed = self._fitting(room, sequence, min(most, sequence.remaining))
+            count = self._fitting(room, sequence, min(most, sequence.remaining))
         if count > 0:
-            self._fair.spend_allowance(sequence.request.add.tenant, allowed)
             self._take(room, sequence, count)
         return count
+
+    def _least(self, sequence: Sequence, most: int) -> int:
+        """What doesn't fill a piece is for a prompt that is under way, of a tenant that has nothing yet in
+        this step; it is no reason to begin another."""
+        tenant = sequence.request.add.tenant
+        is_first = all(other.request.add.tenant != tenant for other in self._given)
+        is_under_way = sequence.state is State.RUNNING and (is_first or sequence in self._given)
+        return 1 if is_under_way else min(most, LEAST_PIECE)
 
     def _admit(self, sequence: Sequence) -> bool:
         if sequence in self._refused or not self._admission.admit(sequence):
@@ -89,21 +99,21 @@ class Prefill:
             return False
         return True
 
-    def _fitting(self, room: StepRoom, sequence: Sequence, most: int) -> tuple[int, int]:
-        """How many tokens fit, and how many of them by the tenant's allowance only."""
+    def _fitting(self, room: StepRoom, sequence: Sequence, most: int) -> int:
         given = self._given.get(sequence, 0)
         start, is_first = sequence.computed + given, given == 0
         count = room.fitting(sequence, start, most, starts_row=is_first)
-        if count == most:
-            return count, 0
-        allowance = self._fair.allowance(sequence.request.add.tenant)
-        more = room.fitting_allowed(sequence, start, min(most, count + allowance), starts_row=is_first)
-        return max(count, more), max(0, more - count)
+        if count == most or self._fair.allowance(sequence.request.add.tenant) < sequence.remaining - given:
+            return count
+        return max(count, room.fitting_allowed(sequence, start, most, starts_row=is_first))
 
     def _take(self, room: StepRoom, sequence: Sequence, count: int) -> None:
         given = self._given.get(sequence, 0)
         room.add(sequence, sequence.computed + given, count, starts_row=given == 0)
         self._given[sequence] = given + count
+        sequence.rank = self._fair.rank(sequence, self._now, self._config.aging_s)
+        self._fair.note_prompt(sequence, self._now)
+        self._fair.spend_allowance(sequence.request.add.tenant, count)
         self._fair.charge(sequence, sequence.computed + given + count)
 
     def _overdraw(self, room: StepRoom, wanting: list[Sequence], step: int) -> None:

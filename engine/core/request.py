@@ -52,6 +52,7 @@ class Sequence:
         self.blocks: list[int] = []
         self.slot = BASE_SLOT
         self.adapter_bytes = 0  # of the adapter in the slot
+        self.rank = CLASS_RANK[request.add.service_class]  # lower goes first; waiting betters it
         self.ran_in = 0  # the scheduler's step in which it last had a part
         self.num_charged = 0  # tokens that its tenant was charged for
         self.num_published = 0  # blocks of this table that were named, or taken by name

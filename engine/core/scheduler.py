@@ -14,7 +14,9 @@ those further behind (prefill, in chunks), running or newly admitted. Four rules
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from engine.core.adapter_pool import AdapterPool
 from engine.core.admission import Admission, SchedulerCounters
@@ -23,7 +25,7 @@ from engine.core.fairness import FairShare, TenantServed
 from engine.core.limits import CoreConfig
 from engine.core.preemption import Preemption
 from engine.core.prefill import Prefill
-from engine.core.request import Request, Sequence
+from engine.core.request import Request, Sequence, State
 from engine.core.step_cost import StepCost, StepLoad
 from engine.core.stretch import Overdraft, StepRoom, is_overdue
 from engine.core.turns import AdapterTurns
@@ -110,20 +112,20 @@ class Scheduler:
         self._step += 1
         self._admission.begin_step(now)
         was_preempted = self._preemption.make_room(now)
-        self._count_wanting()
-        running, waiting = self._in_turn()
-        decoding = [s for s in running if s.remaining == 1]
-        behind = [s for s in running if s.remaining > 1]
-        wanting = behind if was_preempted else behind + waiting
+        decoding, behind = self._split()
+        self._count_wanting(behind)
+        waiting = [] if was_preempted or self._admission.is_full else self._admission.waiting
+        decoding, behind, waiting = self._in_turn(decoding, behind, waiting)
+        wanting = behind + waiting
         room = StepRoom(self._config, self._cost, decoding)
-        chunks = [Chunk(s, 1) for s in self._decode(room, decoding, has_prompts=bool(wanting))]
+        chunks = [Chunk(s, 1) for s in self._decode(room, has_prompts=bool(wanting))]
         self._admission.limit.follow(self._cost, room.load, now)
         chunks += [
             Chunk(s, count) for s, count in self._prefill.share(room, wanting, now, self._step).items()
         ]
         for chunk in chunks:
             chunk.sequence.ran_in = self._step
-        self._adapters.balance(now, self._tokens_left_on)
+        self._adapters.balance(now, TokensLeft(self._admission.running))
         self.planned = room.load
         return chunks
 
@@ -175,35 +177,47 @@ class Scheduler:
 
     # Composing a step
 
-    def _count_wanting(self) -> None:
-        running, waiting = self._admission.running, self._admission.waiting
-        self._wanting = {s.request.add.tenant for s in waiting}
-        self._wanting.update(s.request.add.tenant for s in running if s.remaining > 1)
+    def _split(self) -> tuple[list[Sequence], list[Sequence]]:
+        """Those that run by what they need: their newest token computed, or more than that. One whose newest
+        token isn't known yet needs nothing."""
+        decoding, behind = [], []
+        for sequence in self._admission.running:
+            remaining = sequence.remaining
+            if remaining == 1:
+                decoding.append(sequence)
+            elif remaining > 1:
+                behind.append(sequence)
+        return decoding, behind
+
+    def _count_wanting(self, behind: list[Sequence]) -> None:
+        self._wanting = {s.request.add.tenant for s in (*behind, *self._admission.waiting)}
         self._fair.begin_step(self._wanting)
-        self._fair.forget(self._wanting.union(s.request.add.tenant for s in running))
+        self._fair.forget(self._wanting.union(s.request.add.tenant for s in self._admission.running))
 
-    def _in_turn(self) -> tuple[list[Sequence], list[Sequence]]:
-        """Who can be in this step: those that run, in order, and those that wait, of the adapters whose turn
-        it is."""
-        running = [s for s in self._admission.running if s.remaining > 0]
-        waiting = self._admission.waiting
-        if self._config.adapters_per_step < self._config.num_slots:
-            rows = Counter(s.request.artefact for s in running if s.request.artefact is not None)
-            rows.update(dict.fromkeys(self._admission.resident(), 0))
-            turn = self._turns.choose(rows)
-            running = [s for s in running if s.request.artefact is None or s.request.artefact in turn]
-            waiting = [s for s in waiting if s.request.artefact is None or s.request.artefact in turn]
-        return running, list(waiting)
+    def _in_turn(self, *parts: list[Sequence]) -> Iterator[list[Sequence]]:
+        """Of those that run and wait, the sequences of the adapters whose turn it is, and of the base."""
+        if self._config.adapters_per_step >= self._config.num_slots:
+            return iter(parts)  # what runs is in slots
+        rows: Counter[str] = Counter()
+        for sequence in chain.from_iterable(parts):
+            artefact = sequence.request.artefact
+            if artefact is None:
+                continue
+            is_running = sequence.state is State.RUNNING
+            if is_running or artefact in rows or self._admission.is_ready(sequence):
+                rows[artefact] += 1
+        turn = {None, *self._turns.choose(rows)}
+        return ([s for s in part if s.request.artefact in turn] for part in parts)
 
-    def _decode(self, room: StepRoom, decoding: list[Sequence], *, has_prompts: bool) -> list[Sequence]:
+    def _decode(self, room: StepRoom, *, has_prompts: bool) -> list[Sequence]:
         """Whose newest token is computed: all of them, but for long contexts that have to take turns."""
-        chosen = [s for s in decoding if not room.is_long(s)]
+        chosen = list(room.short)
         for sequence in chosen:
             self._decode_one(room, sequence)
         may_overdraw = self._overdraft.is_due(self._step) and not (
             has_prompts and self._overdraft.for_prompts
         )
-        for sequence in sorted((s for s in decoding if room.is_long(s)), key=lambda s: (s.ran_in, s.number)):
+        for sequence in sorted(room.long, key=lambda s: (s.ran_in, s.number)):
             if not room.fitting_long(sequence):
                 if not (may_overdraw and is_overdue(sequence, self._step)):
                     continue
@@ -217,7 +231,18 @@ class Scheduler:
         room.add(sequence, sequence.computed, 1)
         self._fair.charge(sequence, sequence.computed + 1)
 
-    def _tokens_left_on(self, artefact: str) -> int:
-        return max(
-            (s.tokens_left for s in self._admission.running if s.request.artefact == artefact), default=0
-        )
+
+class TokensLeft:
+    """How many tokens the running sequences of an adapter may still generate, at most; 0 if none runs."""
+
+    def __init__(self, running: list[Sequence]) -> None:
+        self._running = running
+        self._most: dict[str, int] | None = None  # counted when somebody asks
+
+    def __call__(self, artefact: str) -> int:
+        if self._most is None:
+            self._most = {}
+            for sequence in self._running:
+                if (name := sequence.request.artefact) is not None:
+                    self._most[name] = max(self._most.get(name, 0), sequence.tokens_left)
+        return self._most.get(artefact, 0)

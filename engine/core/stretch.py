@@ -1,16 +1,16 @@
 """How far prompts and long contexts may stretch a step, so that the tokens of others keep coming.
 
-The measure is the step in which the same sequences decode, none on a longer context than the tenant with the
-shortest ones has on average: what the length of one request adds to a step, its neighbours suffer from.
+The measure is the step in which only those decode whose contexts are short, next to those of the tenant with
+the shortest ones: what the length of a request adds to a step, its neighbours suffer from.
 
 | work | fits while the step takes at most |
 |---|---|
 | decoding on contexts about as long as those of the others | always |
 | decoding on a context more than twice as long | `itl_stretch` x the measure |
 | prompts of a tenant while others decode | `itl_stretch` x the measure |
-| the same, as far as the tenant's allowance goes | `OWN_STRETCH` x the measure |
+| the same, of a prompt that the tenant's allowance covers | `OWN_STRETCH` x the measure |
 | prompts of the only tenant that decodes | `OWN_STRETCH` x the measure |
-| prompts while nobody decodes, or the batch class only | any time |
+| prompts while nobody decodes, or the batch class only | `FULL_STRETCH` x a step full of first tokens |
 
 What fits in no step is not starved: one piece goes over the bound in each `OVERDRAFT_STEPS`, which leaves the
 95th percentile of the others alone.
@@ -26,10 +26,12 @@ from engine.core.request import Sequence
 from engine.core.step_cost import StepCost, StepLoad
 
 OWN_STRETCH: Final = 4.0
-SHORT_CONTEXT: Final = 1_024
-"""Contexts up to this many tokens are never long."""
+FULL_STRETCH: Final = 2.0
+"""So that a newcomer waits for no step of seconds, which a full one at the end of a long context may take."""
+SHORT_CONTEXT: Final = 256
+"""What the shortest contexts are taken for, if they are shorter."""
 LONG: Final = 2.0
-"""A context is long beyond so many times that of the tenant with the shortest."""
+"""A context is long beyond so many times the shortest."""
 OVERDRAFT_STEPS: Final = 32
 OVERDRAFT_TOKENS: Final = 16
 TARGET_SLACK: Final = 1.1
@@ -41,25 +43,35 @@ class StepRoom:
 
     def __init__(self, config: CoreConfig, cost: StepCost, decoding: list[Sequence]) -> None:
         self._cost = cost
-        self._tenants = {s.request.add.tenant for s in decoding}
-        self._protected = {
-            s.request.add.tenant for s in decoding if s.request.add.service_class is not ServiceClass.BATCH
-        }
-        self._short = _short_context(decoding)
+        protected = [s for s in decoding if s.request.add.service_class is not ServiceClass.BATCH]
+        self._protected = {s.request.add.tenant for s in protected}
         self._adapters: set[str] = set()
         self.tokens = config.step_tokens
         self.load = StepLoad()
-        self._bounds(config, decoding)
+        self.short: list[Sequence] = []
+        self.long: list[Sequence] = []
+        """Those that decode on long contexts, and may have to wait for a step with room for it."""
+        longest_short = LONG * _short_context(protected)
+        for sequence in decoding:
+            is_long = sequence.computed > longest_short and self._disturbs(sequence)
+            (self.long if is_long else self.short).append(sequence)
+        self._bounds(config)
 
-    def _bounds(self, config: CoreConfig, decoding: list[Sequence]) -> None:
+    def _bounds(self, config: CoreConfig) -> None:
         self._strict_ms = self._own_ms = float("inf")
-        if not self._protected or config.itl_stretch is None:
+        if config.itl_stretch is None:
+            return
+        if not self._protected:
+            full = StepLoad()
+            full.add(0, config.step_tokens)
+            self._strict_ms = self._own_ms = FULL_STRETCH * self._cost.estimate_ms(full)
             return
         measure = StepLoad()
-        adapters = {s.request.artefact: s.adapter_bytes for s in decoding}
+        adapters: dict[str | None, int] = {}
+        for sequence in self.short:
+            measure.add(sequence.computed, 1)
+            adapters[sequence.request.artefact] = sequence.adapter_bytes
         measure.adapter_bytes = sum(adapters.values())
-        for sequence in decoding:
-            measure.add(min(sequence.computed, self._short), 1)
         measure_ms = self._cost.estimate_ms(measure)
         self._strict_ms = config.itl_stretch * measure_ms
         self._own_ms = max(config.itl_stretch, OWN_STRETCH) * measure_ms
@@ -68,9 +80,9 @@ class StepRoom:
             self._strict_ms = min(self._strict_ms, most_ms)
             self._own_ms = min(self._own_ms, most_ms)
 
-    def is_long(self, sequence: Sequence) -> bool:
-        """Whether a sequence that decodes may have to wait for a step with room for its context."""
-        return len(self._tenants) > 1 and sequence.computed > LONG * self._short
+    def _disturbs(self, sequence: Sequence) -> bool:
+        """Whether tokens of other tenants come later for its sake."""
+        return bool(self._protected - {sequence.request.add.tenant})
 
     def add(self, sequence: Sequence, start: int, num_tokens: int, *, starts_row: bool = True) -> None:
         self.tokens -= num_tokens
@@ -86,12 +98,11 @@ class StepRoom:
 
     def fitting(self, sequence: Sequence, start: int, most: int, *, starts_row: bool = True) -> int:
         """How many tokens of its prompt (at most `most`) fit."""
-        has_others = self._protected - {sequence.request.add.tenant}
-        bound_ms = self._strict_ms if has_others else self._own_ms
+        bound_ms = self._strict_ms if self._disturbs(sequence) else self._own_ms
         return self._fitting(sequence, start, most, bound_ms, starts_row=starts_row)
 
     def fitting_allowed(self, sequence: Sequence, start: int, most: int, *, starts_row: bool = True) -> int:
-        """The same for a tenant whose allowance isn't spent."""
+        """The same for a prompt that its tenant's allowance covers."""
         return self._fitting(sequence, start, most, self._own_ms, starts_row=starts_row)
 
     def _fitting(

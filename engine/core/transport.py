@@ -18,7 +18,8 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
-from engine.core.protocol import FromCore, Stats, ToCore, Tokens
+from engine.core.backlog import Backlog
+from engine.core.protocol import FromCore, ToCore
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 MAX_QUEUED_MESSAGES: Final = 64
@@ -53,7 +54,7 @@ class CoreTransport:
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        self._held = _Held()
+        self._held: Backlog[FromCore] = Backlog()
         self._socket.connect(address)
 
     def recv_all(self) -> list[ToCore]:
@@ -71,11 +72,11 @@ class CoreTransport:
         """Returns once a frame or a `wake` has come, or the time has passed. Raises `PeerGone`."""
         self.flush()
         poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN | (zmq.POLLOUT if self._held.frames else 0))
+        poller.register(self._socket, zmq.POLLIN | (zmq.POLLOUT if self._held else 0))
         poller.register(self._monitor, zmq.POLLIN)
         poller.register(self._wake_read, zmq.POLLIN)
         limit_ms = math.ceil(timeout_s * 1000)
-        if self._held.frames:
+        if self._held:
             limit_ms = min(limit_ms, RETRY_MS)
         ready = dict(poller.poll(limit_ms))
         if self._wake_read in ready:
@@ -85,21 +86,20 @@ class CoreTransport:
 
     def send(self, frames: Sequence[FromCore]) -> None:
         """Hands frames to the server, in order. Raises `PeerGone` when it hasn't read for too long."""
-        if frames and not self._held.frames and self._try_send(frames):
+        if frames and not self._held and self._try_send(frames):
             return
         for frame in frames:
             self._held.add(frame)
-        if len(self._held.frames) > MAX_HELD_FRAMES:
+        if len(self._held) > MAX_HELD_FRAMES:
             raise PeerGone(f"The engine server left {MAX_HELD_FRAMES} frames unread.")
         self.flush()
 
     def flush(self) -> None:
         """Sends what is held, as far as the socket has room."""
-        while self._held.frames and self._try_send(self._held.frames[:MAX_BATCH]):
-            rest = self._held.frames[MAX_BATCH:]
-            self._held = _Held()
-            for frame in rest:
-                self._held.add(frame)
+        while self._held and self._socket.poll(0, zmq.POLLOUT):
+            if not self._try_send(self._held.frames(MAX_BATCH)):
+                return
+            self._held.drop(MAX_BATCH)
 
     def wake(self) -> None:
         """Ends a `wait`; may be called from any thread."""
@@ -110,7 +110,7 @@ class CoreTransport:
 
     def close(self, linger_ms: int = 2_000) -> None:
         """Gives held frames, and then those already sent, `linger_ms` each to leave, then closes."""
-        if self._held.frames and self._socket.poll(linger_ms, zmq.POLLOUT):
+        if self._held and self._socket.poll(linger_ms, zmq.POLLOUT):
             self.flush()
         self._socket.disable_monitor()
         self._monitor.close(0)
@@ -179,48 +179,6 @@ class ServerTransport:
 
     async def _wait_gone(self) -> None:
         await self._monitor.recv_multipart()
-
-
-class _Held:
-    """Frames waiting for room, in order, with the tokens of each choice merged into one frame."""
-
-    def __init__(self) -> None:
-        self.frames: list[FromCore] = []
-        self._latest: dict[tuple[str, int, int], int] = {}
-        self._stats: int | None = None
-
-    def add(self, frame: FromCore) -> None:
-        if isinstance(frame, Stats):
-            if self._stats is None:
-                self._stats = len(self.frames)
-                self.frames.append(frame)
-            else:
-                self.frames[self._stats] = frame
-            return
-        if isinstance(frame, Tokens):
-            key = (frame.request, frame.attempt, frame.choice)
-            index = self._latest.get(key)
-            if index is not None:
-                first = self.frames[index]
-                assert isinstance(first, Tokens)
-                self.frames[index] = merge_tokens(first, frame)
-                return
-            self._latest[key] = len(self.frames)
-        self.frames.append(frame)
-
-
-def merge_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """One frame that says what two successive frames of a choice say."""
-    assert first.finish is None, "nothing follows a choice's last frame"
-    logprobs = None
-    if first.logprobs is not None or second.logprobs is not None:
-        logprobs = [*(first.logprobs or []), *(second.logprobs or [])]
-    return msgspec.structs.replace(
-        second,
-        tokens=[*first.tokens, *second.tokens],
-        logprobs=logprobs,
-        prompt_logprobs=first.prompt_logprobs,
-    )
 
 
 def _configured(socket: S) -> S:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from engine.core.backlog import Backlog
 from engine.core.protocol import AddRequest, Ended, Tokens
 
 
@@ -22,7 +23,7 @@ class Attempt:
         self.started_s = time.monotonic()
         self.last_token_s: float | None = None
         self._max_unread = max_unread
-        self._frames: list[Tokens | Ended] = []
+        self._frames: Backlog[Tokens | Ended] = Backlog()
         self._unread = 0
         self._waker: asyncio.Future[None] | None = None
         self._left = False
@@ -41,23 +42,23 @@ class Attempt:
             self._unread += len(frame.tokens)
             if self._unread > self._max_unread:
                 self.overflowed = True
-                self._frames.clear()
+                self._frames.take()
                 return
-        self._frames.append(frame)
+        self._frames.add(frame)
         if self._waker is not None and not self._waker.done():
             self._waker.set_result(None)
 
     async def take(self) -> list[Tokens | Ended]:
-        """Every frame that has come since the last call, at least one."""
+        """What has come since the last call, at least one frame. While a client reads slowly the tokens of a
+        choice gather, and come as one frame."""
         if not self._frames:
             self._waker = asyncio.get_running_loop().create_future()
             await self._waker
             self._waker = None
-        frames, self._frames = self._frames, []
         self._unread = 0
-        return frames
+        return self._frames.take()
 
     def leave(self) -> None:
         """Nobody takes frames any more."""
         self._left = True
-        self._frames.clear()
+        self._frames.take()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.core import transport as wire
+from engine.core.backlog import Backlog, merge_tokens
 from engine.core.protocol import (
     Abort,
     AdapterRef,
@@ -28,7 +29,7 @@ from engine.core.protocol import (
     Tokens,
     Usage,
 )
-from engine.core.transport import CoreTransport, PeerGone, ServerTransport, merge_tokens
+from engine.core.transport import CoreTransport, PeerGone, ServerTransport
 
 
 @pytest.fixture
@@ -169,6 +170,22 @@ def test_merging_keeps_tokens_logprobs_finish_and_prompt_logprobs() -> None:
     one, two = TokenLogprob(1, -0.5, []), TokenLogprob(2, -0.25, [])
     first = Tokens("r", 1, 0, [1], logprobs=[one], prompt_logprobs=[None, one])
     last = Tokens("r", 1, 0, [2], logprobs=[two], finish=FinishReason.STOP, stop_token=2)
-    assert merge_tokens(first, last) == Tokens(
+    assert merge_tokens([first]) is first
+    assert merge_tokens([first, last]) == Tokens(
         "r", 1, 0, [1, 2], [one, two], FinishReason.STOP, 2, prompt_logprobs=[None, one]
     )
+
+
+def test_a_backlog_keeps_order_gathers_by_choice_and_drops_from_the_front() -> None:
+    backlog: Backlog[FromCore] = Backlog()
+    for choice, token in [(0, 1), (1, 2), (0, 3), (1, 4), (0, 5)]:
+        backlog.add(Tokens("r", 1, choice, [token]))
+    backlog.add(Tokens("other", 1, 0, [9]))
+    backlog.add(ended())
+    both = [Tokens("r", 1, 0, [1, 3, 5]), Tokens("r", 1, 1, [2, 4])]
+    assert backlog.frames(2) == both
+    assert len(backlog) == 4
+    backlog.drop(2)
+    backlog.add(Tokens("r", 1, 0, [6]))
+    assert backlog.take() == [Tokens("other", 1, 0, [9]), ended(), Tokens("r", 1, 0, [6])]
+    assert backlog.take() == []

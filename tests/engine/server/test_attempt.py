@@ -21,7 +21,7 @@ async def test_frames_come_in_order_and_together() -> None:
     await asyncio.sleep(0)
     attempt.put(tokens(1))
     attempt.put(tokens(2))
-    assert await waiting == [tokens(1), tokens(2)]
+    assert await waiting == [tokens(1, 2)]
     attempt.put(ENDED)
     assert await attempt.take() == [ENDED]
     assert attempt.ended.result() is ENDED

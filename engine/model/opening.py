@@ -13,10 +13,9 @@ from pathlib import Path
 
 import torch
 
-from adapters.loader import HostAdapter
 from engine.config import CoreSettings
 from engine.core.plan import Runner
-from engine.kernels.lora import prepare
+from engine.kernels.lora import HostAdapter, prepare
 from engine.model.adapter_source import Prepared
 from engine.model.config import ModelRefused
 from engine.model.group import Group

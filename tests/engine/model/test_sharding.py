@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.core.plan import BASE_SLOT, Row, SamplePlan, StepPlan
+from engine.core.plan import BASE_SLOT, Row, Runner, SamplePlan, StepPlan
 from engine.core.protocol import Sampling
 from engine.kernels.lora import prepare
 from engine.kernels.reference import ReferenceKernels
@@ -66,7 +66,7 @@ def random_adapter(runner: ModelRunner, seed: int, rank: int) -> AdapterPart:
     )
 
 
-def answers(runner: ModelRunner) -> list[list[int | None]]:
+def answers(runner: Runner) -> list[list[int | None]]:
     """Three rows, two of them with adapters; a prompt in two chunks, then some tokens."""
     greedy = Sampling(max_tokens=8, seed=0, temperature=0.0)
     rows = [(0, [5, 9, 11, 3, 60], BASE_SLOT), (1, [42, 7, 8, 90, 13, 21], 0), (2, [22, 23, 24], 1)]

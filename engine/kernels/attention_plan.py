@@ -42,6 +42,7 @@ class AttentionRows:
 class AttentionPlan:
     token_position: Tensor  # int32 [max_tokens]
     token_cell: Tensor  # int32 [max_tokens]: block * block_size + place in it, -1 for padding
+    part_length: Tensor  # int32 [max_rows]: keys in each part of a row, but for the last part
     parts: Tensor  # int32 [max_rows * MAX_PARTS, 2]: row, part, of decode rows
     tiles: Tensor  # int32 [max_tiles, 2]: row, first token within the row, of the others
     counts: Tensor  # int32 [3]: live parts, live tiles, live tokens
@@ -64,6 +65,7 @@ def new_plan(
     return AttentionPlan(
         torch.zeros(max_tokens, dtype=torch.int32, device=device),
         torch.full((max_tokens,), -1, dtype=torch.int32, device=device),
+        torch.zeros(max_rows, dtype=torch.int32, device=device),
         torch.zeros(max_rows * MAX_PARTS, 2, dtype=torch.int32, device=device),
         torch.zeros(max_tiles(max_rows, max_tokens, tokens), 2, dtype=torch.int32, device=device),
         torch.zeros(3, dtype=torch.int32, device=device),
@@ -113,6 +115,7 @@ def build_plan(rows: AttentionRows, plan: AttentionPlan, shape: AttentionShape) 
         rows.num_rows,
         plan.token_position,
         plan.token_cell,
+        plan.part_length,
         plan.parts,
         plan.tiles,
         plan.counts,
@@ -128,37 +131,30 @@ def build_plan(rows: AttentionRows, plan: AttentionPlan, shape: AttentionShape) 
 
 
 @triton.jit
-def part_length(
-    length: tl.tensor,
-    MIN_PART: tl.constexpr, MAX_PARTS: tl.constexpr, DOUBLINGS: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    part = tl.zeros_like(length) + MIN_PART
-    for _ in tl.static_range(DOUBLINGS):
-        part = tl.where(part * MAX_PARTS < length, part * 2, part)
-    return part
-
-
-@triton.jit
 def _plan_kernel(
     block_tables: tl.tensor, first_token: tl.tensor, num_tokens: tl.tensor, position: tl.tensor,
-    num_rows: tl.tensor, token_position: tl.tensor, token_cell: tl.tensor, parts: tl.tensor,
-    tiles: tl.tensor, counts: tl.tensor, max_blocks: tl.tensor,
+    num_rows: tl.tensor, token_position: tl.tensor, token_cell: tl.tensor, part_length: tl.tensor,
+    parts: tl.tensor, tiles: tl.tensor, counts: tl.tensor, max_blocks: tl.tensor,
     ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE_TOKENS: tl.constexpr, MIN_PART: tl.constexpr,
     MAX_PARTS: tl.constexpr, DOUBLINGS: tl.constexpr, STRIP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Each program counts the work of all rows before its own, then writes its own."""
     row = tl.program_id(0)
     live = tl.load(num_rows)
+    if (row >= live) & (row > 0):
+        return
     rows = tl.arange(0, ROWS)
     count = tl.load(num_tokens + rows, mask=rows < live, other=0)
     length = tl.load(position + rows, mask=rows < live, other=0) + count
-    part = part_length(length, MIN_PART, MAX_PARTS, DOUBLINGS)
+    too_long = length[:, None] > (MIN_PART * MAX_PARTS << tl.arange(0, DOUBLINGS))[None, :]
+    part = MIN_PART << tl.sum(too_long.to(tl.int32), 1)
     num_parts = tl.where(count == 1, tl.cdiv(length, part), 0)
     num_tiles = tl.where(count > 1, tl.cdiv(count, TILE_TOKENS), 0)
     if row == 0:
         tl.store(counts, tl.sum(num_parts))
         tl.store(counts + 1, tl.sum(num_tiles))
         tl.store(counts + 2, tl.sum(count))
+        tl.store(part_length + rows, part, mask=rows < live)
     if row < live:
         first_part = tl.sum(tl.where(rows < row, num_parts, 0))
         first_tile = tl.sum(tl.where(rows < row, num_tiles, 0))

@@ -20,15 +20,13 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.attention_plan import (
-    MAX_DOUBLINGS,
     MAX_PARTS,
-    MIN_PART,
     AttentionPlan,
     AttentionRows,
     max_tiles,
     padded,
-    part_length,
     tile_rows,
+    tile_tokens,
 )
 from engine.kernels.shapes import AttentionShape, LayerCache
 
@@ -89,17 +87,30 @@ def attend(
     """
     _check(shape, q, cache, out)
     capacity = q.shape[0]
-    max_rows = min(rows.block_tables.shape[0], capacity)
+    max_rows, max_blocks = rows.block_tables.shape
     scale = shape.scale * cache.key_scale * math.log2(math.e)
-    _decode(shape, rows, plan, planes, q, cache, out, scale, min(programs, max_rows * MAX_PARTS))
-    _merge_kernel[(max_rows, shape.num_heads)](
-        rows.num_tokens, rows.position, rows.num_rows, rows.first_token, plan.counts, capacity,
+    tile = decode_tile(shape)
+    _decode_kernel[(min(programs, min(max_rows, capacity) * MAX_PARTS * shape.num_kv_heads),)](
+        rows.block_tables, rows.first_token, rows.position, plan.part_length, plan.parts, plan.counts,
+        q, cache.keys, cache.values, planes.top, planes.total, planes.sums, out,
+        max_blocks, scale, cache.value_scale,
+        **decode_constants(shape), num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
+    _merge_kernel[(min(max_rows, capacity), shape.num_heads)](
+        rows.num_tokens, rows.position, rows.num_rows, rows.first_token,
+        plan.part_length, plan.counts, capacity,
         planes.top, planes.total, planes.sums, out, cache.value_scale,
         HEADS=shape.num_heads, DIM=shape.head_dim, DIM_PAD=padded(shape.head_dim),
-        MIN_PART=MIN_PART, MAX_PARTS=MAX_PARTS, DOUBLINGS=MAX_DOUBLINGS, num_warps=2,
+        MAX_PARTS=MAX_PARTS, num_warps=2,
     )  # fmt: skip
-    if prefill:
-        _prefill(shape, rows, plan, q, cache, out, scale)
+    if not prefill:
+        return
+    tile = prefill_tile(shape)
+    _prefill_kernel[(shape.num_kv_heads, max_tiles(max_rows, capacity, plan.tile_tokens))](
+        rows.block_tables, rows.first_token, rows.num_tokens, rows.position, plan.tiles, plan.counts,
+        q, cache.keys, cache.values, out, max_blocks, scale, cache.value_scale,
+        **prefill_constants(shape), num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
 
 
 def _check(shape: AttentionShape, q: Tensor, cache: LayerCache, out: Tensor) -> None:
@@ -113,38 +124,24 @@ def _check(shape: AttentionShape, q: Tensor, cache: LayerCache, out: Tensor) -> 
     assert out.is_contiguous()
 
 
-def _decode(
-    shape: AttentionShape, rows: AttentionRows, plan: AttentionPlan, planes: PartialPlanes,
-    q: Tensor, cache: LayerCache, out: Tensor, scale: float, programs: int,
-) -> None:  # fmt: skip
-    tile = decode_tile(shape)
-    _decode_kernel[(programs,)](
-        rows.block_tables, rows.first_token, rows.position, plan.parts, plan.counts,
-        q, cache.keys, cache.values, planes.top, planes.total, planes.sums, out,
-        rows.block_tables.shape[1], scale, cache.value_scale,
-        HEADS=shape.num_heads, KV_HEADS=shape.num_kv_heads, GROUP=shape.group,
-        GROUP_PAD=padded(shape.group),
-        DIM=shape.head_dim, DIM_PAD=padded(shape.head_dim), BLOCK_SIZE=shape.block_size, KEYS=tile.keys,
-        MIN_PART=MIN_PART, MAX_PARTS=MAX_PARTS, DOUBLINGS=MAX_DOUBLINGS,
-        num_warps=tile.num_warps, num_stages=tile.num_stages,
-    )  # fmt: skip
+def decode_constants(shape: AttentionShape) -> dict[str, int]:
+    return _constants(shape, decode_tile(shape)) | {"GROUP_PAD": padded(shape.group), "MAX_PARTS": MAX_PARTS}
 
 
-def _prefill(
-    shape: AttentionShape, rows: AttentionRows, plan: AttentionPlan,
-    q: Tensor, cache: LayerCache, out: Tensor, scale: float,
-) -> None:  # fmt: skip
-    tile = prefill_tile(shape)
-    tokens = plan.tile_tokens
-    tiles = max_tiles(rows.block_tables.shape[0], q.shape[0], tokens)
-    _prefill_kernel[(shape.num_kv_heads, tiles)](
-        rows.block_tables, rows.first_token, rows.num_tokens, rows.position, plan.tiles, plan.counts,
-        q, cache.keys, cache.values, out, rows.block_tables.shape[1], scale, cache.value_scale,
-        HEADS=shape.num_heads, KV_HEADS=shape.num_kv_heads, GROUP=shape.group,
-        ROWS=tile_rows(shape), TOKENS=tokens, DIM=shape.head_dim, DIM_PAD=padded(shape.head_dim),
-        BLOCK_SIZE=shape.block_size, KEYS=tile.keys,
-        num_warps=tile.num_warps, num_stages=tile.num_stages,
-    )  # fmt: skip
+def prefill_constants(shape: AttentionShape) -> dict[str, int]:
+    return _constants(shape, prefill_tile(shape)) | {"ROWS": tile_rows(shape), "TOKENS": tile_tokens(shape)}
+
+
+def _constants(shape: AttentionShape, tile: Tile) -> dict[str, int]:
+    return {
+        "HEADS": shape.num_heads,
+        "KV_HEADS": shape.num_kv_heads,
+        "GROUP": shape.group,
+        "DIM": shape.head_dim,
+        "DIM_PAD": padded(shape.head_dim),
+        "BLOCK_SIZE": shape.block_size,
+        "KEYS": tile.keys,
+    }
 
 
 @triton.jit
@@ -175,8 +172,8 @@ def _load(
 @triton.jit
 def _look_at(
     query: tl.tensor, keys: tl.tensor, values: tl.tensor, table: tl.tensor, kv_head: tl.tensor,
-    start: tl.tensor, end: tl.tensor, last: tl.tensor, scale: tl.tensor,
-    top: tl.tensor, total: tl.tensor, sums: tl.tensor,
+    start: tl.tensor, end: tl.tensor, last: tl.tensor, scale: tl.tensor, top: tl.tensor, total: tl.tensor,
+    sums: tl.tensor,
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     KEYS: tl.constexpr, BOUNDED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
@@ -198,13 +195,13 @@ def _look_at(
 
 @triton.jit
 def _decode_kernel(
-    block_tables: tl.tensor, first_token: tl.tensor, position: tl.tensor, parts: tl.tensor,
-    counts: tl.tensor, q: tl.tensor, keys: tl.tensor, values: tl.tensor, top_plane: tl.tensor,
-    total_plane: tl.tensor, sums_plane: tl.tensor, out: tl.tensor, max_blocks: tl.tensor, scale: tl.tensor,
-    value_scale: tl.tensor,
+    block_tables: tl.tensor, first_token: tl.tensor, position: tl.tensor, part_length: tl.tensor,
+    parts: tl.tensor, counts: tl.tensor, q: tl.tensor, keys: tl.tensor, values: tl.tensor,
+    top_plane: tl.tensor, total_plane: tl.tensor, sums_plane: tl.tensor, out: tl.tensor,
+    max_blocks: tl.tensor, scale: tl.tensor, value_scale: tl.tensor,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr,
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    MIN_PART: tl.constexpr, MAX_PARTS: tl.constexpr, DOUBLINGS: tl.constexpr,
+    MAX_PARTS: tl.constexpr,
 ) -> None:  # fmt: skip
     """Programs stride over (part, KV head); a row of one part is finished here."""
     head = tl.arange(0, GROUP_PAD)
@@ -215,7 +212,7 @@ def _decode_kernel(
         row = tl.load(parts + work // KV_HEADS * 2)
         part = tl.load(parts + work // KV_HEADS * 2 + 1)
         length = tl.load(position + row) + 1
-        size = part_length(length, MIN_PART, MAX_PARTS, DOUBLINGS)
+        size = tl.load(part_length + row)
         end = tl.minimum(length, (part + 1) * size)
         table = block_tables + row.to(tl.int64) * max_blocks
         heads = kv_head * GROUP + head
@@ -243,10 +240,9 @@ def _decode_kernel(
 @triton.jit
 def _merge_kernel(
     num_tokens: tl.tensor, position: tl.tensor, num_rows: tl.tensor, first_token: tl.tensor,
-    counts: tl.tensor, capacity: tl.tensor, top_plane: tl.tensor, total_plane: tl.tensor,
-    sums_plane: tl.tensor, out: tl.tensor, value_scale: tl.tensor,
-    HEADS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, MIN_PART: tl.constexpr,
-    MAX_PARTS: tl.constexpr, DOUBLINGS: tl.constexpr,
+    part_length: tl.tensor, counts: tl.tensor, capacity: tl.tensor, top_plane: tl.tensor,
+    total_plane: tl.tensor, sums_plane: tl.tensor, out: tl.tensor, value_scale: tl.tensor,
+    HEADS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, MAX_PARTS: tl.constexpr,
 ) -> None:  # fmt: skip
     """The parts of a decode row, in their order: one program a row and head. They also clear the lines of
     padding tokens, which nobody else writes."""
@@ -260,7 +256,7 @@ def _merge_kernel(
     if tl.load(num_tokens + row) != 1:
         return
     length = tl.load(position + row) + 1
-    size = part_length(length, MIN_PART, MAX_PARTS, DOUBLINGS)
+    size = tl.load(part_length + row)
     if length <= size:
         return
     num_parts = tl.cdiv(length, size)

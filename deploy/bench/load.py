@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -119,6 +120,19 @@ async def run_beside(
             beside.cancel()
             await asyncio.gather(beside, return_exceptions=True)
         return Sample(checked(answers), seconds)
+
+
+async def run_open(endpoint: Endpoint, asks: Sequence[Ask], rate: float, seed: object) -> list[Answer]:
+    """An open loop: requests arrive as a Poisson process of `rate` a second, whatever the answers do."""
+    dice = random.Random(str(seed))  # noqa: S311 - arrivals, not secrets
+    async with _session() as session:
+        loop = asyncio.get_running_loop()
+        due, calls = loop.time(), []
+        for ask in asks:
+            due += dice.expovariate(rate)
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            calls.append(asyncio.create_task(_call(session, endpoint, ask)))
+        return list(await asyncio.gather(*calls))
 
 
 def checked(answers: Sequence[Answer]) -> Sequence[Answer]:

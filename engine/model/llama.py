@@ -15,8 +15,11 @@ from torch import Tensor
 from engine.kernels.lora import GROUPS
 from engine.kernels.shapes import AttentionShape, HeadNorms, Kernels, LayerCache, M
 from engine.model.config import ModelConfig
-from engine.model.linear import Linear, fused_linear, new_linear
-from engine.model.quantization import cast_weights
+from engine.model.linear import Linear, Quantize, fused_linear, new_linear
+from engine.model.placed_weights import PlacedWeights
+from engine.model.quantization import quantize_rows
+
+CPU = torch.device("cpu")
 
 
 class PartGroup(Protocol):
@@ -40,7 +43,7 @@ class _Layer:
 
 
 class LlamaModel(Generic[M]):
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a model is made of; the last three have defaults
         self,
         config: ModelConfig,
         weights: Mapping[str, Tensor],
@@ -50,9 +53,11 @@ class LlamaModel(Generic[M]):
         block_size: int,
         max_model_len: int,
         group: PartGroup | None = None,
+        device: torch.device = CPU,
+        quantize: Quantize = quantize_rows,
     ) -> None:
-        """`group`: None in a single process; else `config` and `weights` are those of one part
-        (`engine.model.sharding`)."""
+        """`quantize`: how a linear in FP8 on a GPU has its input turned into codes. `group`: None in a
+        single process; else `config` and `weights` are those of one part (`engine.model.sharding`)."""
         self.config = config
         self.attention = AttentionShape(
             config.num_heads,
@@ -64,13 +69,13 @@ class LlamaModel(Generic[M]):
         )
         self._kernels = kernels
         self._group = group
-        self._cos_sin = config.rope.table(max_model_len)
-        cast = cast_weights(weights, dtype)
+        self._cos_sin = config.rope.table(max_model_len).to(device)
+        cast = PlacedWeights(weights, dtype, device)
         self._embedding = cast["model.embed_tokens.weight"]
         self._final_norm = cast["model.norm.weight"]
-        self._layers = [_layer(config, cast, f"model.layers.{i}.", dtype) for i in range(config.num_layers)]
+        self._layers = [_layer(config, cast, i, dtype, quantize) for i in range(config.num_layers)]
         tied = config.tied_embeddings
-        self._head = new_linear(self._embedding) if tied else fused_linear(cast, ["lm_head"], dtype)
+        self._head = new_linear(self._embedding) if tied else fused_linear(cast, ["lm_head"], dtype, quantize)
 
     def forward(self, step: M, caches: Sequence[LayerCache]) -> Tensor:
         """The residual stream after the last layer, float32 [num_rows, hidden]."""
@@ -103,8 +108,10 @@ class LlamaModel(Generic[M]):
         return partial if self._group is None else self._group.sum(partial)
 
 
-def _layer(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) -> _Layer:
-    norms = None
+def _layer(
+    config: ModelConfig, weights: Mapping[str, Tensor], index: int, dtype: torch.dtype, quantize: Quantize
+) -> _Layer:
+    norms, prefix = None, f"model.layers.{index}."
     if config.head_norms:
         norms = HeadNorms(
             weights[prefix + "self_attn.q_norm.weight"], weights[prefix + "self_attn.k_norm.weight"]
@@ -113,7 +120,10 @@ def _layer(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str, dtyp
         weights[prefix + "input_layernorm.weight"],
         weights[prefix + "post_attention_layernorm.weight"],
         norms,
-        {group: fused_linear(weights, _modules(prefix, sites), dtype) for group, sites in GROUPS.items()},
+        {
+            group: fused_linear(weights, _modules(prefix, sites), dtype, quantize)
+            for group, sites in GROUPS.items()
+        },
     )
 
 

@@ -8,11 +8,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kernels.attention_plan import AttentionPlan
+from engine.kernels.attention_plan import AttentionPlan, padded
 from engine.kernels.rowwise_triton import saturated
 from engine.kernels.shapes import AttentionShape, HeadNorms, LayerCache
 
 HEADS_A_PROGRAM = 8
+NUM_WARPS = 2
 
 
 def rotate_and_store(
@@ -45,11 +46,23 @@ def rotate_and_store(
         qkv, cos_sin, plan.token_position, plan.token_cell,
         norms.query if norms else cos_sin, norms.key if norms else cos_sin,
         q_out, cache.keys, cache.values, shape.norm_eps, cache.key_scale, cache.value_scale,
-        HEADS=shape.num_heads, KV_HEADS=shape.num_kv_heads, HALF=shape.head_dim // 2,
-        HALF_PAD=max(8, triton.next_power_of_2(shape.head_dim // 2)), BLOCK_SIZE=shape.block_size,
-        LINES=HEADS_A_PROGRAM, NORMED=norms is not None, FP8=cache.keys.dtype is torch.float8_e4m3fn,
-        num_warps=2,
+        **constants(shape, normed=norms is not None, fp8=cache.keys.dtype is torch.float8_e4m3fn),
+        num_warps=NUM_WARPS,
     )  # fmt: skip
+
+
+def constants(shape: AttentionShape, *, normed: bool, fp8: bool) -> dict[str, int]:
+    half = shape.head_dim // 2
+    return {
+        "HEADS": shape.num_heads,
+        "KV_HEADS": shape.num_kv_heads,
+        "HALF": half,
+        "HALF_PAD": padded(half),
+        "BLOCK_SIZE": shape.block_size,
+        "LINES": HEADS_A_PROGRAM,
+        "NORMED": normed,
+        "FP8": fp8,
+    }
 
 
 @triton.jit
@@ -81,10 +94,10 @@ def _rotate_kernel(
         low = low * strength * _norm_weights(query_norm, key_norm, is_q, is_v, dim, exists)
         high = high * strength * _norm_weights(query_norm + HALF, key_norm + HALF, is_q, is_v, dim, exists)
     angle = cos_sin + tl.load(token_position + token).to(tl.int64) * (2 * HALF) + dim
-    cos = tl.where(is_v[:, None], 1.0, tl.load(angle, mask=exists, other=0.0)[None, :])
-    sin = tl.where(is_v[:, None], 0.0, tl.load(angle + HALF, mask=exists, other=0.0)[None, :])
-    turned_low = low * cos - high * sin
-    turned_high = high * cos + low * sin
+    cos = tl.load(angle, mask=exists, other=0.0)[None, :]
+    sin = tl.load(angle + HALF, mask=exists, other=0.0)[None, :]
+    turned_low = tl.where(is_v[:, None], low, low * cos - high * sin)
+    turned_high = tl.where(is_v[:, None], high, high * cos + low * sin)
     to_q = q_out + (token.to(tl.int64) * HEADS + line)[:, None] * (2 * HALF) + dim[None, :]
     tl.store(to_q, turned_low.to(q_out.dtype.element_ty), mask=mask & is_q[:, None])
     tl.store(to_q + HALF, turned_high.to(q_out.dtype.element_ty), mask=mask & is_q[:, None])

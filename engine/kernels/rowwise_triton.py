@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_WIDTH = 65_536  # of a row that one program holds in registers
+MOST_WIDTH = 32_768  # of a row that one program holds in registers
 SMALLEST_SCALE = 2.0**-100  # as in engine.model.quantization
 _STRIP = 1024
 
@@ -51,8 +51,8 @@ def add_norm(
     _add_norm_kernel[(rows,)](
         residual, residual if delta is None else delta, weight, out,
         *_codes_or(codes, residual), width, eps, SMALLEST_SCALE,
-        WIDTH=triton.next_power_of_2(width), ADD=delta is not None, QUANTIZE=codes is not None,
-        num_warps=_num_warps(width),
+        WIDTH=padded_width(width), ADD=delta is not None, QUANTIZE=codes is not None,
+        num_warps=num_warps(width),
     )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def silu_mul(gate_up: Tensor, out: Tensor, codes: Codes | None = None) -> None:
         return
     _silu_mul_codes_kernel[(rows,)](
         gate_up, out, codes.codes, codes.scale, width, SMALLEST_SCALE,
-        WIDTH=triton.next_power_of_2(width), num_warps=_num_warps(width),
+        WIDTH=padded_width(width), num_warps=num_warps(width),
     )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def quantize_rows(x: Tensor, codes: Codes) -> None:
     _check(width, x)
     _quantize_kernel[(rows,)](
         x, codes.codes, codes.scale, width, SMALLEST_SCALE,
-        WIDTH=triton.next_power_of_2(width), num_warps=_num_warps(width),
+        WIDTH=padded_width(width), num_warps=num_warps(width),
     )  # fmt: skip
 
 
@@ -91,9 +91,13 @@ def _codes_or(codes: Codes | None, other: Tensor) -> tuple[Tensor, Tensor]:
     return (other, other) if codes is None else (codes.codes, codes.scale)
 
 
-def _num_warps(width: int) -> int:
-    """So that a thread holds at most 64 numbers of a row up to 32,768."""
-    return min(16, max(4, width // 1024))
+def padded_width(width: int) -> int:
+    return 1 << (width - 1).bit_length()
+
+
+def num_warps(width: int) -> int:
+    """So that a thread holds at most 32 numbers of a row up to 32,768: those beyond would be spilled."""
+    return min(32, max(4, padded_width(width) // 1024))
 
 
 @triton.jit

@@ -37,6 +37,9 @@ class ArenaLayout:
     sites: Mapping[str, tuple[int, int]]
     max_rank: int = 256
 
+    def __post_init__(self) -> None:
+        assert self.max_rank % ALIGNED == 0
+
     @property
     def page_elements(self) -> int:
         return _aligned(self.max_rank * max(max(shape) for shape in self.sites.values()))
@@ -104,6 +107,11 @@ class HostRun:
     scale: Tensor  # float32 [layers, sites]
     num_pages: int
     touched: frozenset[tuple[int, str]]  # (layer, group)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of host memory."""
+        return self.data.nbytes
 
 
 def pack_for_arena(adapter: KernelAdapter, layout: ArenaLayout, *, pin: bool = False) -> HostRun:

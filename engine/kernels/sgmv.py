@@ -7,9 +7,9 @@ exact ranks; `docs/decisions/0011-sgmv-kernels.md` says what is done otherwise a
 What is promised. A row's result depends on that row, its adapter, the group and whether the plan has decode
 or prefill blocks, not on other rows, its place, the slot, or the number of adapters: every sum runs in one
 fixed order (within a plane over the inputs, then the planes, then the ranks), and each element of y has one
-writer. Decode and prefill tiles sum in different orders. Nothing is read beyond an adapter's live rank, nor
-of a row that no block names. A step's launches are the same whatever its adapters, so that a graph captured
-with some serves others.
+writer. Decode and prefill tiles sum in different orders. No number beyond an adapter's live rank, nor of a
+row that no block names, reaches a result. A step's launches are the same whatever its adapters, so that a
+graph captured with some serves others.
 
 Not yet run on a GPU: the tiles below are chosen from the arithmetic in that document, not measured.
 """
@@ -25,9 +25,9 @@ from torch import Tensor
 
 from engine.kernels.adapter_arena import AdapterArena, ArenaLayout
 from engine.kernels.lora import GROUPS, SITES
-from engine.kernels.sgmv_plan import MOST_DECODE_ROWS, SgmvPlan
+from engine.kernels.sgmv_plan import DECODE_BLOCK_ROWS, MOST_DECODE_ROWS, PREFILL_BLOCK_ROWS, SgmvPlan
 
-MOST_SHRINK_PROGRAMS = 528  # four on each of 132 multiprocessors: more would wait for shared memory
+MOST_SHRINK_PROGRAMS = 396  # three on each of 132 multiprocessors: more would wait for registers
 MOST_EXPAND_PROGRAMS = 1056
 
 
@@ -37,7 +37,7 @@ class ShrinkTiles:
     ranks: int
     planes: int  # parts of the inputs, summed apart
     num_warps: int = 4
-    num_stages: int = 3
+    num_stages: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ class ExpandTiles:
     num_stages: int = 2
 
 
-def shrink_tiles(inputs: int, *, decode: bool) -> ShrinkTiles:
+def shrink_tiles(inputs: int, block_rows: int) -> ShrinkTiles:
     """Decode has few blocks and needs the planes to keep the memory busy; prefill has blocks enough."""
-    if decode:
+    if block_rows == DECODE_BLOCK_ROWS:
         return ShrinkTiles(inputs=128, ranks=64, planes=max(1, min(8, inputs // 512)))
     return ShrinkTiles(inputs=64, ranks=64, planes=4 if inputs >= 8192 else 2 if inputs >= 2048 else 1)
 
 
-def expand_tiles(outputs: int, *, decode: bool) -> ExpandTiles:
+def expand_tiles(outputs: int, block_rows: int) -> ExpandTiles:
     """`outputs` of all sites of the group."""
-    if decode:
+    if block_rows == DECODE_BLOCK_ROWS:
         return ExpandTiles(outputs=256 if outputs >= 8192 else 128, ranks=32)
     return ExpandTiles(outputs=128, ranks=32)
 
@@ -67,14 +67,15 @@ def new_bridge(layout: ArenaLayout, max_rows: int, device: torch.device | str) -
     serves a stream; it needs no clearing, ever."""
     sizes = []
     for members in GROUPS.values():
-        for rows, decode in ((min(max_rows, MOST_DECODE_ROWS), True), (max_rows, False)):
-            planes = shrink_tiles(layout.sites[members[0]][0], decode=decode).planes
-            sizes.append(planes * rows * len(members) * layout.max_rank)
+        inputs, width = layout.sites[members[0]][0], len(members) * layout.max_rank
+        decode_rows = min(max_rows, MOST_DECODE_ROWS)
+        for rows, block_rows in ((decode_rows, DECODE_BLOCK_ROWS), (max_rows, PREFILL_BLOCK_ROWS)):
+            sizes.append(shrink_tiles(inputs, block_rows).planes * rows * width)
     return torch.empty(max(sizes), dtype=torch.float32, device=device)
 
 
 def shrink(x: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: str, h: Tensor) -> None:
-    """The live ranks of the group's sites, side by side, into `h` (from `new_bridge`), in planes of partial
+    """The live ranks of the group's sites into `h` (from `new_bridge`), in planes of partial
     sums.
 
     `x` bfloat16 [plan.num_rows, inputs], contiguous, before any quantization. Needs nothing of the base
@@ -85,7 +86,7 @@ def shrink(x: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: st
     assert x.dtype == torch.bfloat16
     assert x.is_contiguous()
     assert x.shape == (plan.num_rows, inputs)
-    tiles = shrink_tiles(inputs, decode=plan.is_decode)
+    tiles = shrink_tiles(inputs, plan.block_rows)
     width = len(members) * arena.layout.max_rank
     assert h.numel() >= tiles.planes * plan.num_rows * width
     rank_tiles = -(-width // tiles.ranks)
@@ -102,14 +103,7 @@ def shrink(x: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: st
         plan.block_slot,
         plan.num_blocks,
         plan.num_rows,
-        INPUTS=inputs,
-        SLOTS=arena.num_slots,
-        SITES=len(members),
-        WIDTH=width,
-        ROWS=plan.block_rows,
-        INPUT_TILE=tiles.inputs,
-        RANK_TILE=tiles.ranks,
-        PLANES=tiles.planes,
+        **shrink_constants(arena.layout, arena.num_slots, group, plan.block_rows),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
     )
@@ -125,7 +119,7 @@ def expand(h: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: st
     outputs = [arena.layout.sites[site][1] for site in members]
     assert y.is_contiguous()
     assert y.shape == (plan.num_rows, sum(outputs))
-    tiles = expand_tiles(sum(outputs), decode=plan.is_decode)
+    tiles = expand_tiles(sum(outputs), plan.block_rows)
     output_tiles = sum(-(-each // tiles.outputs) for each in outputs)
     blocks = _clamp(MOST_EXPAND_PROGRAMS // output_tiles, plan.max_blocks)
     expand_kernel[(output_tiles, blocks)](
@@ -140,18 +134,45 @@ def expand(h: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: st
         plan.block_slot,
         plan.num_blocks,
         plan.num_rows,
-        OUTPUTS_0=outputs[0],
-        OUTPUTS_1=outputs[1] if len(outputs) > 1 else 0,
-        OUTPUTS_2=outputs[2] if len(outputs) > 2 else 0,
-        SLOTS=arena.num_slots,
-        WIDTH=len(members) * arena.layout.max_rank,
-        ROWS=plan.block_rows,
-        OUTPUT_TILE=tiles.outputs,
-        RANK_TILE=tiles.ranks,
-        PLANES=shrink_tiles(arena.layout.sites[members[0]][0], decode=plan.is_decode).planes,
+        **expand_constants(arena.layout, arena.num_slots, group, plan.block_rows),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
     )
+
+
+def shrink_constants(layout: ArenaLayout, num_slots: int, group: str, block_rows: int) -> dict[str, int]:
+    """What the compiler is told: one compiled kernel for each group and size of blocks."""
+    members = GROUPS[group]
+    inputs = layout.sites[members[0]][0]
+    tiles = shrink_tiles(inputs, block_rows)
+    return {
+        "INPUTS": inputs,
+        "SLOTS": num_slots,
+        "SITES": len(members),
+        "MAX_RANK": layout.max_rank,
+        "ROWS": block_rows,
+        "INPUT_TILE": tiles.inputs,
+        "RANK_TILE": tiles.ranks,
+        "PLANES": tiles.planes,
+    }
+
+
+def expand_constants(layout: ArenaLayout, num_slots: int, group: str, block_rows: int) -> dict[str, int]:
+    members = GROUPS[group]
+    outputs = [layout.sites[site][1] for site in members]
+    tiles = expand_tiles(sum(outputs), block_rows)
+    return {
+        "OUTPUTS_0": outputs[0],
+        "OUTPUTS_1": outputs[1] if len(outputs) > 1 else 0,
+        "OUTPUTS_2": outputs[2] if len(outputs) > 2 else 0,
+        "SLOTS": num_slots,
+        "SITES": len(members),
+        "MAX_RANK": layout.max_rank,
+        "ROWS": block_rows,
+        "OUTPUT_TILE": tiles.outputs,
+        "RANK_TILE": tiles.ranks,
+        "PLANES": shrink_tiles(layout.sites[members[0]][0], block_rows).planes,
+    }
 
 
 def _clamp(wanted: int, most: int) -> int:
@@ -177,7 +198,7 @@ def shrink_kernel(
     INPUTS: tl.constexpr,
     SLOTS: tl.constexpr,
     SITES: tl.constexpr,
-    WIDTH: tl.constexpr,
+    MAX_RANK: tl.constexpr,
     ROWS: tl.constexpr,
     INPUT_TILE: tl.constexpr,
     RANK_TILE: tl.constexpr,
@@ -185,43 +206,40 @@ def shrink_kernel(
 ) -> None:
     """A program sums one plane, of every `num_programs(1)`-th block, `num_programs(2)`-th tile of ranks."""
     PART: tl.constexpr = (INPUTS + PLANES * INPUT_TILE - 1) // (PLANES * INPUT_TILE) * INPUT_TILE
+    IS_EVEN: tl.constexpr = PART * PLANES == INPUTS
     plane = tl.program_id(0)
-    num_blocks = tl.load(num_blocks_at)
-    tile = tl.arange(0, RANK_TILE)
-    column = tl.arange(0, INPUT_TILE)
-    for block in range(tl.program_id(1), num_blocks, tl.num_programs(1)):
+    for block in range(tl.program_id(1), tl.load(num_blocks_at), tl.num_programs(1)):
         entry = table_row + tl.load(block_slot_at + block)
-        a0 = tl.multiple_of(tl.load(a_table_at + entry), 8)
-        rank0 = tl.load(rank_table_at + entry)
-        a1, a2, end1 = a0, a0, rank0
-        end2 = rank0
+        a0, end0 = tl.load(a_table_at + entry), tl.load(rank_table_at + entry)
+        a1, end1, a2, end2 = a0, end0, a0, end0
         if SITES > 1:
-            a1 = tl.multiple_of(tl.load(a_table_at + entry + SLOTS), 8)
-            end1 = rank0 + tl.load(rank_table_at + entry + SLOTS)
+            a1 = tl.load(a_table_at + entry + SLOTS)
+            end1 = end0 + tl.load(rank_table_at + entry + SLOTS)
             end2 = end1
         if SITES > 2:
-            a2 = tl.multiple_of(tl.load(a_table_at + entry + 2 * SLOTS), 8)
+            a2 = tl.load(a_table_at + entry + 2 * SLOTS)
             end2 = end1 + tl.load(rank_table_at + entry + 2 * SLOTS)
         row = tl.load(sorted_rows_at + block * ROWS + tl.arange(0, ROWS))
         is_row = (row >= 0)[:, None]
         x_row = x_at + row.to(tl.int64)[:, None] * INPUTS
-        h_row = h_at + (plane.to(tl.int64) * num_rows + row)[:, None] * WIDTH
+        h_row = h_at + (plane.to(tl.int64) * num_rows + row)[:, None] * (SITES * MAX_RANK)
         for first in range(tl.program_id(2) * RANK_TILE, end2, tl.num_programs(2) * RANK_TILE):
-            rank = first + tile
-            a_row = tl.where(
-                rank < rank0,
-                a0 + rank * INPUTS,
-                tl.where(rank < end1, a1 + (rank - rank0) * INPUTS, a2 + (rank - end1) * INPUTS),
-            )
-            is_rank = rank < end2
+            stacked = first + tl.arange(0, RANK_TILE)  # ranks of all sites, one site after the other
+            is_rank = (stacked < end2)[:, None]
+            site = (stacked >= end0).to(tl.int32) + (stacked >= end1).to(tl.int32)
+            rank = stacked - tl.where(site == 0, 0, tl.where(site == 1, end0, end1))
+            a_row = tl.where(site == 0, a0, tl.where(site == 1, a1, a2)) + rank * INPUTS
+            if INPUTS % 8 == 0:
+                a_row = tl.multiple_of(a_row, 8)
             h = tl.zeros((ROWS, RANK_TILE), tl.float32)
             for start in range(plane * PART, plane * PART + PART, INPUT_TILE):
-                at = start + column
-                x = tl.load(x_row + at[None, :], mask=is_row & (at < INPUTS)[None, :], other=0.0)
-                a_tile = arena_at + a_row[:, None] + at[None, :]
-                a = tl.load(a_tile, mask=is_rank[:, None] & (at < INPUTS)[None, :], other=0.0)
+                at = (start + tl.arange(0, INPUT_TILE))[None, :]
+                is_input = IS_EVEN or at < INPUTS
+                x = tl.load(x_row + at, mask=is_row & is_input, other=0.0)
+                a = tl.load(arena_at + a_row[:, None] + at, mask=is_rank & is_input, other=0.0)
                 h = tl.dot(x, tl.trans(a), h)
-            tl.store(h_row + rank[None, :], h, mask=is_row & is_rank[None, :])
+            into = h_row + (site * MAX_RANK + rank)[None, :]
+            tl.store(into, h, mask=is_row & tl.trans(is_rank))
 
 
 @triton.jit(do_not_specialize=["table_row", "num_rows"])
@@ -241,7 +259,8 @@ def expand_kernel(
     OUTPUTS_1: tl.constexpr,
     OUTPUTS_2: tl.constexpr,
     SLOTS: tl.constexpr,
-    WIDTH: tl.constexpr,
+    SITES: tl.constexpr,
+    MAX_RANK: tl.constexpr,
     ROWS: tl.constexpr,
     OUTPUT_TILE: tl.constexpr,
     RANK_TILE: tl.constexpr,
@@ -259,26 +278,24 @@ def expand_kernel(
         site, outputs, to_column, tile = 1, OUTPUTS_1, OUTPUTS_0, tile - TILES_0
     column = tile * OUTPUT_TILE + tl.arange(0, OUTPUT_TILE)
     is_column = (column < outputs)[None, :]
-    num_blocks = tl.load(num_blocks_at)
-    for block in range(tl.program_id(1), num_blocks, tl.num_programs(1)):
-        entry = table_row + tl.load(block_slot_at + block)
-        before = tl.where(site > 0, tl.load(rank_table_at + entry), 0)
-        before += tl.where(site > 1, tl.load(rank_table_at + entry + SLOTS, mask=site > 1, other=0), 0)
-        entry += site * SLOTS
+    for block in range(tl.program_id(1), tl.load(num_blocks_at), tl.num_programs(1)):
+        entry = table_row + site * SLOTS + tl.load(block_slot_at + block)
         rank = tl.load(rank_table_at + entry)
         if rank > 0:
             b_at = arena_at + tl.multiple_of(tl.load(b_table_at + entry), 8)
             row = tl.load(sorted_rows_at + block * ROWS + tl.arange(0, ROWS))
             is_row = (row >= 0)[:, None]
-            h_row = h_at + row.to(tl.int64)[:, None] * WIDTH + before
+            h_row = h_at + row.to(tl.int64)[:, None] * (SITES * MAX_RANK) + site * MAX_RANK
             delta = tl.zeros((ROWS, OUTPUT_TILE), tl.float32)
             for first in range(0, rank, RANK_TILE):
                 each = first + tl.arange(0, RANK_TILE)
                 is_rank = each < rank
+                is_read = is_row & (each < (rank + 3) // 4 * 4)[None, :]  # 16 bytes at once
                 h = tl.zeros((ROWS, RANK_TILE), tl.float32)
                 for plane in tl.static_range(PLANES):
-                    part = h_row + num_rows.to(tl.int64) * (plane * WIDTH) + each[None, :]
-                    h += tl.load(part, mask=is_row & is_rank[None, :], other=0.0)
+                    part = h_row + num_rows.to(tl.int64) * (plane * SITES * MAX_RANK) + each[None, :]
+                    h += tl.load(part, mask=is_read, other=0.0)
+                h = tl.where(is_rank[None, :], h, 0.0)  # what was read beyond is stale
                 b_tile = b_at + each[:, None] * outputs + column[None, :]
                 b = tl.load(b_tile, mask=is_rank[:, None] & is_column, other=0.0)
                 delta = tl.dot(h.to(tl.bfloat16), b, delta)

@@ -37,10 +37,6 @@ class SgmvPlan:
     def max_blocks(self) -> int:
         return self.block_slot.shape[0]
 
-    @property
-    def is_decode(self) -> bool:
-        return self.block_rows == DECODE_BLOCK_ROWS
-
 
 class SgmvPlanner:
     """Owns the buffers, enough for any step of up to `max_rows` rows."""

@@ -9,6 +9,7 @@ from engine.core.block_pool import BlockPool
 from engine.core.protocol import Stats
 from engine.core.request import Request
 from engine.core.scheduler import Scheduler
+from engine.core.step_figures import StepFigures
 
 
 @dataclass(slots=True)
@@ -38,13 +39,16 @@ class TokenCounters:
 class Reporter:
     """Makes the frames of `Stats`, numbered."""
 
-    def __init__(self, blocks: BlockPool, scheduler: Scheduler, adapters: AdapterPool) -> None:
+    def __init__(
+        self, blocks: BlockPool, scheduler: Scheduler, adapters: AdapterPool, figures: StepFigures
+    ) -> None:
         self._blocks = blocks
         self._scheduler = scheduler
         self._adapters = adapters
+        self._figures = figures
         self._sequence = 0
 
-    def stats(self, steps: int, tokens: TokenCounters) -> Stats:
+    def stats(self, steps: int, tokens: TokenCounters, now: float) -> Stats:
         self._sequence += 1
         cache, adapters = self._scheduler.counters, self._adapters.counters
         return Stats(
@@ -55,6 +59,7 @@ class Reporter:
             blocks_total=self._blocks.num_blocks,
             blocks_used=self._blocks.num_used,
             blocks_cached=self._blocks.num_in_cache,
+            blocks_free=self._blocks.num_allocatable - self._blocks.num_in_cache,
             device=self._adapters.device,
             host=self._adapters.host,
             steps_total=steps,
@@ -66,4 +71,9 @@ class Reporter:
             adapter_loads_total=dict(adapters.loads),
             adapter_hits_total=adapters.hits,
             adapter_evictions_total=self._adapters.evictions,
+            step_seconds_total=self._figures.run_s_total,
+            host_seconds_total=self._figures.host_s_total,
+            queue=self._scheduler.queue(),
+            adapters=self._adapters.snapshot(now),
+            steps=self._figures.take(),
         )

@@ -19,6 +19,7 @@ from typing import Final
 
 from engine.core.limits import MAX_TENANTS_KNOWN, MAX_TENANTS_SHOWN
 from engine.core.protocol import ServiceClass
+from engine.core.queue_state import TenantServed
 from engine.core.request import Sequence
 
 PROMPT_WEIGHT: Final = 1.0
@@ -39,15 +40,6 @@ class Account:
     prompts_at: dict[ServiceClass, float]  # when a prompt of each class last got on
     allowance: float  # prompt tokens
     allowed_at: int  # the step in which the allowance was last counted
-
-
-@dataclass(frozen=True, slots=True)
-class TenantServed:
-    """One tenant's part, for people."""
-
-    tenant: str
-    served: float  # weighted tokens
-    waiting_tokens: int  # to compute
 
 
 class FairShare:

@@ -17,11 +17,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.core.plan import PendingStep, Row, RowResult, Runner, StepPlan
+from engine.core.plan import BASE_SLOT, PendingStep, Row, RowResult, Runner, StepPlan
 from engine.core.request import Finish, Sequence
 from engine.core.rows import plan_row
 from engine.core.scheduler import Chunk, Scheduler
 from engine.core.step_cost import StepLoad
+from engine.core.step_figures import StepFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class SubmittedStep:
     load: StepLoad
     submitted: float
     pending: PendingStep
+    num_adapters: int
 
 
 class InFlight:
@@ -56,6 +58,8 @@ class InFlight:
         self._steps: deque[SubmittedStep] = deque()
         self._ended = float("-inf")  # when the step before the oldest one had run
         self.num_submitted = 0  # over the life of the process
+        self.blocked_s = 0.0  # in the runner's calls, over the life of the process
+        self.figures = StepFigures()
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -71,15 +75,24 @@ class InFlight:
         rows = [plan_row(chunk, self._finish) for chunk in chunks]
         load, now = self._scheduler.planned, self._clock()
         step = self._runner.submit(StepPlan(step=self.num_submitted, rows=rows, slot_epoch=slot_epoch))
+        self.blocked_s += self._clock() - now
+        num_adapters = len({row.slot for row in rows} - {BASE_SLOT})
         submitted = [self._note(chunk.sequence, row) for chunk, row in zip(chunks, rows, strict=True)]
-        self._steps.append(SubmittedStep(submitted, load, now, step))
+        self._steps.append(SubmittedStep(submitted, load, now, step, num_adapters))
 
     def wait(self) -> tuple[list[SubmittedRow], list[RowResult]]:
         """The rows of the oldest step, and its results. Each row is given to `settle` when it is applied."""
-        step = self._steps.popleft()
+        step, now = self._steps.popleft(), self._clock()
         results = step.pending.wait()
         began, self._ended = max(step.submitted, self._ended), self._clock()
+        self.blocked_s += self._ended - now
         self._scheduler.observe(step.load, self._ended - began)
+        self.figures.note_step(
+            rows=len(step.rows),
+            tokens=sum(row.num_tokens for row in step.rows),
+            adapters=step.num_adapters,
+            run_s=self._ended - began,
+        )
         return step.rows, results
 
     def settle(self, row: SubmittedRow) -> None:

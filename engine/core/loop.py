@@ -69,7 +69,6 @@ class Loop:
         self._blocks = BlockPool(config.num_blocks)
         self._adapters = AdapterPool(config, parts.runner, parts.loaders)
         self._scheduler = Scheduler(config, self._blocks, self._adapters)
-        self._reporter = Reporter(self._blocks, self._scheduler, self._adapters)
         self._tokens = TokenCounters()
         self._finish = Finish(model.eos_token_ids, model.max_model_len)
         core = CoreState(
@@ -87,6 +86,7 @@ class Loop:
         self._open = OpenRequests(core)
         self._arrivals = Arrivals(core, self._open)
         self._in_flight = InFlight(parts.runner, self._scheduler, self._finish, clock)
+        self._reporter = Reporter(self._blocks, self._scheduler, self._adapters, self._in_flight.figures)
         self._results = Results(core, self._open, self._in_flight)
         self._stats_at = float("-inf")
         self._checked = True  # integrity, since the last request ended
@@ -140,6 +140,7 @@ class Loop:
         """One turn: schedules and submits a step, and applies the results of the one before it (of itself,
         where the runner takes one step at a time). Returns whether there was anything to do; if not, there is
         nothing to do until a frame or a load arrives, or a deadline passes."""
+        began, blocked_s = self._clock(), self._in_flight.blocked_s
         for frame in self._transport.recv_all():
             self._arrivals.take(frame)
         self._arrivals.take_loads()
@@ -152,6 +153,9 @@ class Loop:
         if self._in_flight.is_full or (is_busy and not chunks):
             self._results.apply(*self._in_flight.wait())
         self._report()
+        if is_busy:
+            blocked_s = self._in_flight.blocked_s - blocked_s
+            self._in_flight.figures.note_turn(self._clock() - began - blocked_s)
         return is_busy
 
     # The end
@@ -181,7 +185,7 @@ class Loop:
         now = self._clock()
         if now - self._stats_at >= self._stats_every_s:
             self._stats_at = now
-            outbox.append(self._reporter.stats(self._in_flight.num_submitted, self._tokens))
+            outbox.append(self._reporter.stats(self._in_flight.num_submitted, self._tokens, now))
         self._transport.send(self._open.take_outbox())
         if not self._open and not self._checked:
             self.check()

@@ -11,6 +11,10 @@ from typing import Union
 
 import msgspec
 
+from engine.core.adapter_state import AdapterSnapshot
+from engine.core.queue_state import Queue
+from engine.core.step_figures import StepState
+
 
 class Outcome(StrEnum):
     """Why a request ended. Every accepted request ends with exactly one of these."""
@@ -211,7 +215,7 @@ class AdapterEvent(msgspec.Struct, frozen=True, tag="adapter"):
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
     """A picture of the core, sent at least every 250 ms while it works and every second when idle.
 
-    Counters (num_*_total) only grow while the process lives.
+    Counters (`*_total`, and those in `adapters`) only grow while the process lives.
     """
 
     sequence: int
@@ -221,6 +225,7 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     blocks_total: int
     blocks_used: int  # referenced by running requests
     blocks_cached: int  # unreferenced, kept for prefix hits
+    blocks_free: int  # hold nothing
     device: list[str]  # artefacts in slots
     host: list[str]  # artefacts in host memory, those in slots included
     steps_total: int
@@ -232,6 +237,11 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     adapter_loads_total: dict[str, int]  # by tier it came from
     adapter_hits_total: int
     adapter_evictions_total: dict[str, int]  # by tier it left
+    step_seconds_total: float  # on the runner
+    host_seconds_total: float  # in the core's own thread
+    queue: Queue
+    adapters: AdapterSnapshot
+    steps: StepState
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

@@ -21,10 +21,11 @@ from itertools import chain
 from engine.core.adapter_pool import AdapterPool
 from engine.core.admission import Admission, SchedulerCounters
 from engine.core.block_pool import KvStore
-from engine.core.fairness import FairShare, TenantServed
+from engine.core.fairness import FairShare
 from engine.core.limits import CoreConfig
 from engine.core.preemption import Preemption
 from engine.core.prefill import Prefill
+from engine.core.queue_state import Queue
 from engine.core.request import Request, Sequence, State
 from engine.core.step_cost import StepCost, StepLoad
 from engine.core.stretch import Overdraft, StepRoom, is_overdue
@@ -42,19 +43,6 @@ class Chunk:
     def samples(self) -> bool:
         """Whether it reaches the last known token, so that the next one can be sampled."""
         return self.num_tokens == self.sequence.remaining
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """The scheduler at one moment."""
-
-    running: int  # sequences
-    running_limit: int  # of them; below `max_running` only where latency has a target
-    waiting: int
-    waiting_tokens: int  # to compute before all that wait are sampled for the first time
-    running_tokens: int  # the same, of those that run
-    step_ms: float  # what the step planned last is estimated to take
-    tenants: list[TenantServed]
 
 
 class Scheduler:

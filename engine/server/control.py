@@ -113,7 +113,7 @@ class Control(Controller):
         """The replica's state: one JSON (`once=1`), or a stream of it whenever it changes."""
         reporter: StateReport = state.report
         if once:
-            return _json(reporter.json())
+            return _json(reporter.report()[1])
         return Stream(_states(_client(state), reporter), media_type="text/event-stream")
 
     @get("/journal")
@@ -140,7 +140,7 @@ async def _states(client: CoreClient, reporter: StateReport) -> AsyncIterator[by
     try:
         while True:
             changed.clear()
-            yield b"data: " + reporter.json() + b"\n\n"
+            yield b"id: %d\ndata: %b\n\n" % reporter.report()
             if client.draining or client.failure is not None:
                 return
             try:

@@ -91,6 +91,23 @@ _GAUGES: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
     ("motet_waiting_tokens", "Tokens still to compute of waiting requests.", lambda s: s.waiting_tokens),
     ("motet_kv_blocks", "KV blocks in all.", lambda s: s.blocks_total),
     ("motet_kv_blocks_cached", "KV blocks kept for prefix hits only.", lambda s: s.blocks_cached),
+    ("motet_kv_blocks_free", "KV blocks that hold nothing.", lambda s: s.blocks_free),
+    ("motet_running_limit", "Requests that may run at once.", lambda s: s.queue.running_limit),
+    (
+        "motet_running_tokens",
+        "Tokens still to compute of running requests.",
+        lambda s: s.queue.running_tokens,
+    ),
+    (
+        "motet_adapters_waiting_for_slot",
+        "Adapters that wait for a slot.",
+        lambda s: s.adapters.waiting_for_slot,
+    ),
+    (
+        "motet_adapter_loads_waiting",
+        "Adapter loads not begun that requests wait for.",
+        lambda s: s.adapters.pending_requests,
+    ),
 )
 _COUNTERS: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
     ("vllm:prompt_tokens", "Prompt tokens computed.", lambda s: s.prompt_tokens_total),
@@ -99,6 +116,9 @@ _COUNTERS: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
     ("vllm:prefix_cache_hits", "Prompt tokens found in the cache.", lambda s: s.cache_hit_tokens_total),
     ("vllm:num_preemptions", "Requests preempted.", lambda s: s.preemptions_total),
     ("motet_steps", "Steps of the core.", lambda s: s.steps_total),
+    ("motet_step_seconds", "Time that steps took on the runner.", lambda s: s.step_seconds_total),
+    ("motet_host_seconds", "Time of the core's own thread beside them.", lambda s: s.host_seconds_total),
+    ("motet_adapter_load_failures", "Adapter loads that failed.", lambda s: s.adapters.failed_loads),
     ("motet_adapter_hits", "Requests whose adapter was in a slot.", lambda s: s.adapter_hits_total),
 )
 
@@ -128,6 +148,7 @@ class _FromStats(Collector):
         resident.add_metric([self._model, "device"], len(stats.device))
         resident.add_metric([self._model, "host"], len(stats.host))
         yield resident
+        yield from self._adapter_bytes(stats)
         loads = CounterMetricFamily("motet_adapter_loads", "Adapter loads, by tier found in.", labels=labels)
         for tier, count in stats.adapter_loads_total.items():
             loads.add_metric([self._model, tier], count)
@@ -138,3 +159,16 @@ class _FromStats(Collector):
         for tier, count in stats.adapter_evictions_total.items():
             evictions.add_metric([self._model, tier], count)
         yield evictions
+
+    def _adapter_bytes(self, stats: Stats) -> Iterator[Metric]:
+        labels = ["model_name", "tier"]
+        used = GaugeMetricFamily("motet_adapter_bytes", "Bytes of adapters held, by tier.", labels=labels)
+        budget = GaugeMetricFamily(
+            "motet_adapter_budget_bytes", "Bytes that adapters may take, by tier.", labels=labels
+        )
+        for name, tier in (("device", stats.adapters.device), ("host", stats.adapters.host)):
+            used.add_metric([self._model, name], tier.used_bytes)
+            if tier.budget_bytes is not None:
+                budget.add_metric([self._model, name], tier.budget_bytes)
+        yield used
+        yield budget

@@ -9,9 +9,8 @@ from engine.server.core_client import CoreClient
 
 
 class ReplicaState(msgspec.Struct, frozen=True):
-    """`GET /internal/state`. `sequence` grows with every change seen by this process."""
+    """`GET /internal/state`, after its `sequence`."""
 
-    sequence: int
     ready: bool
     draining: bool
     failure: str | None
@@ -25,28 +24,36 @@ class ReplicaState(msgspec.Struct, frozen=True):
 
 
 class StateReport:
+    """`sequence` is 1 at first and one more whenever anything has changed since the report before, so that
+    all who watch see the same state under the same number."""
+
     def __init__(self, client: CoreClient, model: str, open_limit: int) -> None:
         self._client = client
         self._model = model
         self._open_limit = open_limit
         self._sequence = 0
+        self._body = b""
 
-    def json(self) -> bytes:
-        self._sequence += 1
+    def report(self) -> tuple[int, bytes]:
+        """The sequence number, and the JSON of the whole state with the number in it."""
+        body = msgspec.json.encode(self._state())
+        if body != self._body:
+            self._body = body
+            self._sequence += 1
+        return self._sequence, b'{"sequence":%d,%b' % (self._sequence, body[1:])
+
+    def _state(self) -> ReplicaState:
         client = self._client
         core = client.ready.result() if client.ready.done() else None
-        return msgspec.json.encode(
-            ReplicaState(
-                sequence=self._sequence,
-                ready=core is not None and client.failure is None and not client.draining,
-                draining=client.draining,
-                failure=client.failure,
-                model=self._model,
-                base_id=core.base_id if core else None,
-                base_digest=core.base_digest if core else None,
-                open_requests=client.num_open,
-                open_limit=self._open_limit,
-                core=core,
-                stats=client.stats,
-            )
+        return ReplicaState(
+            ready=core is not None and client.failure is None and not client.draining,
+            draining=client.draining,
+            failure=client.failure,
+            model=self._model,
+            base_id=core.base_id if core else None,
+            base_digest=core.base_digest if core else None,
+            open_requests=client.num_open,
+            open_limit=self._open_limit,
+            core=core,
+            stats=client.stats,
         )

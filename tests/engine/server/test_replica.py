@@ -233,10 +233,17 @@ def test_the_state_stream_counts_up(engine_server: EngineServer) -> None:
     with httpx.stream(
         "GET", f"{engine_server.url}/internal/state", headers=engine_server.headers, timeout=10
     ) as response:
-        lines = (line for line in response.iter_lines() if line.startswith("data: "))
-        states = [json.loads(next(lines).removeprefix("data: ")) for _ in range(3)]
-    assert [s["sequence"] for s in states] == sorted({s["sequence"] for s in states})
+        lines = (line for line in response.iter_lines() if line.startswith(("id: ", "data: ")))
+        pairs = [(next(lines), next(lines)) for _ in range(3)]
+    states = [json.loads(data.removeprefix("data: ")) for _, data in pairs]
+    numbers = [s["sequence"] for s in states]
+    assert numbers == sorted(set(numbers))
+    assert [f"id: {number}" for number in numbers] == [first for first, _ in pairs]
     assert states[0]["model"] == BASE_NAME
+    stats = states[-1]["stats"]
+    assert stats["blocks_free"] + stats["blocks_used"] + stats["blocks_cached"] == stats["blocks_total"]
+    assert stats["adapters"]["host"]["budget_bytes"] > 0
+    assert stats["queue"]["running_limit"] >= stats["queue"]["running"]
 
 
 def test_a_core_that_hangs_gets_no_more_requests(start_engine: Callable[..., EngineServer]) -> None:

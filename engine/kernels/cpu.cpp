@@ -7,14 +7,13 @@
 #include <omp.h>
 
 #include "attention.h"
+#include "forward.h"
 #include "lora.h"
 #include "rowwise.h"
 
 using namespace motet;
 
 // ----------------------------------------------------------------------------------------------- the C interface
-
-struct Chunk { int32_t first_token, num_tokens, position, table_start; };  // consecutive tokens of one sequence
 
 extern "C" {
 
@@ -87,6 +86,72 @@ void motet_lora(int dtype, const LoraRows* rows, const Site* sites, int64_t num_
                 int64_t y_stride, int num_threads) {
     if (dtype) lora_sites(*rows, sites, num_sites, (const bf16*)x, (bf16*)y, y_stride, num_threads);
     else lora_sites(*rows, sites, num_sites, (const float*)x, (float*)y, y_stride, num_threads);
+}
+
+// ------------------------------------------------------------------------- whole steps (engine/kernels/native.py)
+
+// Bit `dtype` is set where whole steps in that dtype are as fast as this processor is.
+int motet_step_dtypes(void) {
+    int found = 0;
+#ifdef __AVX512F__
+    found |= 1;
+#endif
+#ifdef __AVX512BF16__
+    found |= 2;
+#endif
+    return found;
+}
+
+int64_t motet_packed_bytes(int dtype, int64_t outputs, int64_t inputs) {
+    return blocks_of(outputs) * round_up(inputs, LANES) * LANES * (dtype ? 2 : 4);
+}
+
+// `weight` [outputs, inputs] into every `every`th block of `packed`, from its start.
+void motet_pack(int dtype, const void* weight, int64_t outputs, int64_t inputs, char* packed, int64_t every, int num_threads) {
+    int64_t size = round_up(inputs, LANES) * LANES * (dtype ? 2 : 4);
+#pragma omp parallel for num_threads(num_threads)
+    for (int64_t block = 0; block < blocks_of(outputs); block++) {
+        if (dtype) pack_block<bf16, 2>((const bf16*)weight, outputs, inputs, block, packed + block * every * size);
+        else pack_block<float, 1>((const float*)weight, outputs, inputs, block, packed + block * every * size);
+    }
+}
+
+// A [rank, in] into rows of whole vectors; B transposed [rank, out] into blocks. Both dtypes alike.
+void motet_pack_factor(int dtype, const void* a, const void* b, int64_t rank, int64_t in, int64_t out, void* packed_a,
+                       void* packed_b) {
+    if (dtype) pack_factor<bf16, 2>((const bf16*)a, (const bf16*)b, rank, in, out, (bf16*)packed_a, (bf16*)packed_b);
+    else pack_factor<float, 1>((const float*)a, (const float*)b, rank, in, out, (float*)packed_a, (float*)packed_b);
+}
+
+// Bytes that a step of so many rows needs; max_rank 0: the base alone.
+int64_t motet_step_scratch(const Model* model, int64_t rows, int64_t max_rank) {
+    return step_scratch(*model, rows, max_rank);
+}
+
+// `cache_dtype`: 2 for float8 e4m3fn, otherwise the cache is in `dtype`.
+void motet_step(int dtype, int cache_dtype, const Model* model, const Step* step, int num_threads) {
+    bool narrow = cache_dtype == 2;
+#ifdef __AVX512BF16__
+    if (dtype && narrow) forward<Bfloat16Form, float8>(*model, *step, num_threads);
+    else if (dtype) forward<Bfloat16Form, bf16>(*model, *step, num_threads);
+#endif
+    if (!dtype && narrow) forward<Float32Form, float8>(*model, *step, num_threads);
+    else if (!dtype) forward<Float32Form, float>(*model, *step, num_threads);
+}
+
+// logits [rows, vocab] of `residual` [rows, hidden]. `scratch`: motet_step_scratch of as many rows is enough.
+void motet_head(int dtype, const Model* model, const float* residual, int64_t rows, float* logits, char* scratch,
+                int num_threads) {
+#ifdef __AVX512BF16__
+    if (dtype) head<Bfloat16Form>(*model, residual, rows, logits, scratch, num_threads);
+#endif
+    if (!dtype) head<Float32Form>(*model, residual, rows, logits, scratch, num_threads);
+}
+
+// The numbers of a float8 cache, for their test: `codes` of `numbers`, and the numbers of these codes again.
+void motet_float8(const float* numbers, uint8_t* codes, float* again, int64_t count) {
+    for (int64_t i = 0; i < count; i++) from_float(reinterpret_cast<float8*>(codes) + i, numbers[i]);
+    for (int64_t i = 0; i + LANES <= count; i += LANES) store(again + i, load(reinterpret_cast<float8*>(codes) + i));
 }
 
 int motet_max_grouped(void) { return MAX_GROUPED; }

@@ -146,10 +146,11 @@ Product = Callable[[Tensor], Tensor]
 """A base linear: [rows, in] → [rows, out], contiguous and writable."""
 
 M = TypeVar("M", bound=StepMeta)
+M_co = TypeVar("M_co", bound=StepMeta, covariant=True)
 
 
-class Kernels(Protocol[M]):
-    """One backend. `M` is its own kind of `StepMeta`."""
+class StepKernels(Protocol[M_co]):
+    """What every backend makes: caches, slots and steps. `M_co` is its own kind of `StepMeta`."""
 
     def new_cache(
         self,
@@ -168,10 +169,14 @@ class Kernels(Protocol[M]):
         """Empty slots; `sites`: (in, out) of the seven linear sites."""
         ...
 
-    def plan(self, shape: AttentionShape, rows: Sequence[Row], slots: AdapterSlots) -> M:
+    def plan(self, shape: AttentionShape, rows: Sequence[Row], slots: AdapterSlots) -> M_co:
         """The rows of a step as the ops below read them, their tokens in order; `slots` is what `new_slots`
         gave."""
         ...
+
+
+class Kernels(StepKernels[M], Protocol[M]):
+    """One backend, op by op."""
 
     def add_norm(self, residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
         """`residual` (float32 [rows, width]) += `delta`; its RMS norm times `weight`, in the weight's

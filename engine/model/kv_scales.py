@@ -20,9 +20,9 @@ from torch import Tensor
 from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
 from engine.core.plan import BASE_SLOT, Row
-from engine.kernels.shapes import E4M3_MOST, AdapterSlots, Kernels, M
+from engine.kernels.shapes import E4M3_MOST, AdapterSlots, M, StepKernels
 from engine.model.config import ModelRefused
-from engine.model.llama import LlamaModel
+from engine.model.llama import StepModel
 
 MARGIN: Final = 2.0
 """What was measured may be exceeded so much. It costs nothing of the precision of large numbers (codes are
@@ -113,8 +113,8 @@ def text_tokens(model_dir: Path, text: str) -> list[int]:
 
 
 def measure_scales(
-    model: LlamaModel[M],
-    kernels: Kernels[M],
+    model: StepModel[M],
+    kernels: StepKernels[M],
     slots: AdapterSlots,
     tokens: Sequence[int],
     dtype: torch.dtype,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from engine.kernels.lora import GROUPS
-from engine.kernels.shapes import AttentionShape, HeadNorms, Kernels, LayerCache, M
+from engine.kernels.shapes import AttentionShape, HeadNorms, Kernels, LayerCache, M, StepMeta
 from engine.model.config import ModelConfig
 from engine.model.linear import Linear, Quantize, fused_linear, new_linear
 from engine.model.placed_weights import PlacedWeights
@@ -31,6 +31,27 @@ class PartGroup(Protocol):
 
     def join(self, columns: Tensor) -> Tensor:
         """All processes' [rows, part of the vocabulary] beside each other."""
+        ...
+
+
+M_contra = TypeVar("M_contra", bound=StepMeta, contravariant=True)
+
+
+class StepModel(Protocol[M_contra]):
+    """A model over the steps of one backend."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def attention(self) -> AttentionShape: ...
+
+    def forward(self, step: M_contra, caches: Sequence[LayerCache]) -> Tensor:
+        """The residual stream after the last layer, float32 [num_rows, hidden]."""
+        ...
+
+    def logits(self, residual: Tensor) -> Tensor:
+        """float32 [rows, vocab] of rows of the residual stream."""
         ...
 
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,12 +18,13 @@ from engine.core.protocol import TokenLogprob
 from engine.kernels.cpu import open_kernels
 from engine.kernels.host import HostKernels, HostStep
 from engine.kernels.lora import KernelAdapter
-from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, HostOps
+from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, HostOps, StepKernels
 from engine.model.config import ModelConfig, ModelRefused, read_config
 from engine.model.group import Group
 from engine.model.guard import NOT_FINITE, bad_rows
 from engine.model.kv_scales import BUILT_IN_TEXT, KvScales, find_scales, measure_scales, text_tokens
-from engine.model.llama import LlamaModel
+from engine.model.llama import LlamaModel, StepModel
+from engine.model.native import open_native
 from engine.model.quantization import E4M3, quantize_weights
 from engine.model.sampler import choose, logprobs_of
 from engine.model.sharding import shard_config, shard_weights
@@ -78,17 +80,8 @@ class ModelRunner:
         if group is not None:
             part = shard_config(self.config, group.shard)
             weights = shard_weights(weights, self.config, group.shard)
-        kernels = HostKernels(ops or open_kernels(options.num_threads))
         with torch.inference_mode():
-            self._model: LlamaModel[HostStep] = LlamaModel(
-                part,
-                weights,
-                kernels,
-                dtype=dtype,
-                block_size=options.block_size,
-                max_model_len=self.max_model_len,
-                group=group,
-            )
+            self._model, kernels = self._open(part, weights, options, ops, group)
             shape = self._model.attention
             self._kernels = kernels
             self._slots = kernels.new_slots(options.num_slots, part.num_layers, part.sites)
@@ -103,6 +96,26 @@ class ModelRunner:
             ]
         self._tails: dict[int, Tensor] = {}
         _log.info("model %s is loaded: %d KV blocks of %d", model_dir.name, self.num_blocks, self.block_size)
+
+    def _open(
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, Tensor],
+        options: RunnerOptions,
+        ops: HostOps | None,
+        group: Group | None,
+    ) -> tuple[StepModel[Any], StepKernels[Any]]:
+        """Whole steps in C++ where the processor suits it; op by op otherwise, and where `ops` are given."""
+        dtype, block_size, length = self._dtype, options.block_size, self.max_model_len
+        if ops is None and group is None:
+            found = open_native(config, weights, dtype, block_size, length, options.num_threads)
+            if found is not None:
+                return found
+        kernels = HostKernels(ops or open_kernels(options.num_threads))
+        model: LlamaModel[HostStep] = LlamaModel(
+            config, weights, kernels, dtype=dtype, block_size=block_size, max_model_len=length, group=group
+        )
+        return model, kernels
 
     def _kv_scales(
         self, model_dir: Path, options: RunnerOptions, weights: Mapping[str, Tensor]

@@ -11,10 +11,8 @@ import pytest
 import torch
 import transformers
 
-from engine.core.plan import BASE_SLOT
-from engine.kernels.host import HostStep
+from engine.core.plan import BASE_SLOT, Row
 from engine.kernels.reference import ReferenceKernels
-from engine.kernels.shapes import cut_chunks
 from engine.model.config import ModelRefused, parse_config, read_config
 from engine.model.runner import ModelRunner, RunnerOptions
 from engine.model.weights import load_weights
@@ -76,9 +74,8 @@ def logits_of(runner: ModelRunner, tokens: list[int]) -> torch.Tensor:
     table = list(range(1, runner.num_blocks))
     with torch.inference_mode():
         for start, end in ((0, 33), (33, len(tokens))):
-            chunks = cut_chunks([(end - start, start, table)], model.attention)
-            padded = [*tokens[start:end], 0, 0, 0]
-            step = HostStep(torch.tensor(padded), end - start, chunks, None)
+            row = Row(0, tokens[start:end], start, table, BASE_SLOT)
+            step = runner._kernels.plan(model.attention, [row], runner._slots)
             out.append(model.logits(model.forward(step, runner._caches)[: end - start]))
     return torch.cat(out)
 

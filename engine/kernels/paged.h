@@ -1,0 +1,217 @@
+// Causal attention over paged blocks as products with packed blocks, for the whole-step path.
+//
+// A cell holds 16 positions of one kv head as two linear layers in blocks (gemm.h): the keys with 16 outputs (the
+// positions) and head_dim inputs, the values with head_dim outputs and 16 inputs. The softmax runs over tiles of 64
+// positions at absolute positions, so a query's bits depend on its own position alone.
+#pragma once
+
+#include <type_traits>
+
+#include "rowwise.h"
+#include "step.h"
+
+namespace motet {
+
+constexpr int TILE_CELLS = 4;
+
+struct float8 { uint8_t bits; };  // e4m3fn: no infinities, 448 the largest
+
+inline void from_float(float8* p, float x) {  // to nearest even, saturating; what is not finite becomes NaN
+    uint32_t u;
+    std::memcpy(&u, &x, 4);
+    uint8_t sign = uint8_t((u >> 24) & 0x80);
+    u &= 0x7fffffffu;
+    if (u >= 0x7f800000u) { p->bits = sign | 0x7f; return; }
+    if (u > 0x43e00000u) u = 0x43e00000u;  // 448
+    if (u < 0x3c800000u) {  // below 2^-6 steps are of 2^-9
+        float tiny;
+        std::memcpy(&tiny, &u, 4);
+        p->bits = sign | uint8_t(std::nearbyint(tiny * 512.0f));
+        return;
+    }
+    u += 0x7ffffu + ((u >> 20) & 1u);
+    p->bits = sign | uint8_t((u >> 20) - (120u << 3));
+}
+inline vec load(const float8* p) {
+    typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
+    uvec u = __builtin_convertvector(*reinterpret_cast<const bytes*>(p), uvec);
+    uvec magnitude = u & 0x7fu;
+    vec value = (vec)(magnitude << 20) * 0x1p120f;
+    ivec nan = (magnitude == 0x7fu);
+    value = nan ? splat(NAN) : value;
+    return (vec)((uvec)value | ((u & 0x80u) << 24));
+}
+
+template <class Form, class E> struct Cells {
+    static constexpr int64_t PER = Form::PER_STEP;
+    const Model& model;
+    int64_t padded_dim, size;  // elements of a cell
+
+    explicit Cells(const Model& m) : model(m), padded_dim(round_up(m.head_dim, LANES)), size(padded_dim * LANES) {}
+
+    int64_t of(const int32_t* table, int64_t position, int64_t kv_head) const {
+        int64_t cells = model.block_size / LANES;
+        int64_t cell = int64_t(table[position / model.block_size]) * cells + position % model.block_size / LANES;
+        return (cell * model.num_kv_heads + kv_head) * size;
+    }
+    void put(E* keys, E* values, int64_t lane, const float* key, const float* value, float key_scale,
+             float value_scale) const {
+        for (int64_t d = 0; d < model.head_dim; d++) {
+            from_float(keys + (d / PER * LANES + lane) * PER + d % PER, key_scale == 1.0f ? key[d] : key[d] / key_scale);
+            from_float(values + ((d / LANES * STEPS_A_BLOCK<Form> + lane / PER) * LANES + d % LANES) * PER + lane % PER,
+                       value_scale == 1.0f ? value[d] : value[d] / value_scale);
+        }
+    }
+};
+
+// The cell as the products take it: itself, or widened into `space`.
+template <class Form> inline const char* as_blocks(const typename Form::element* cell, int64_t, typename Form::element*) {
+    return reinterpret_cast<const char*>(cell);
+}
+template <class Form> inline const char* as_blocks(const float8* cell, int64_t size, typename Form::element* space) {
+    for (int64_t i = 0; i < size; i += LANES) store(space + i, load(cell + i));
+    return reinterpret_cast<const char*>(space);
+}
+
+// Norms (where the model does) and rotates q and k of one token; q goes to `q_out`, k and v to their cells.
+template <class Form, class E>
+void rotate_token(const Model& m, const Layer& layer, const float* qkv, const int32_t* table, int64_t position,
+                  typename Form::element* q_out) {
+    Shape shape{m.num_heads, m.num_kv_heads, m.head_dim, 0, m.block_size, m.attention_scale, m.norm_eps};
+    const float* angles = m.cos_sin + position * m.head_dim;
+    float turned[MAX_HEAD_DIM];
+    for (int64_t h = 0; h < m.num_heads; h++) {
+        rotate_head(qkv + h * m.head_dim, layer.query_norm, angles, shape, turned);
+        for (int64_t d = 0; d < m.head_dim; d += LANES)
+            store_some(q_out + h * m.head_dim + d, load_some(turned + d, m.head_dim - d), m.head_dim - d);
+    }
+    const float* k = qkv + round_up(m.num_heads * m.head_dim, LANES);
+    const float* v = k + round_up(m.num_kv_heads * m.head_dim, LANES);
+    Cells<Form, E> cells(m);
+    for (int64_t h = 0; h < m.num_kv_heads; h++) {
+        rotate_head(k + h * m.head_dim, layer.key_norm, angles, shape, turned);
+        int64_t at = cells.of(table, position, h);
+        cells.put((E*)layer.keys + at, (E*)layer.values + at, position % LANES, turned, v + h * m.head_dim,
+                  layer.key_scale, layer.value_scale);
+    }
+}
+
+// At most TILE_ROWS queries of one kv head whose softmax advances together.
+template <class Form> struct Queries {
+    int count;
+    int64_t last;  // the highest position
+    int64_t positions[TILE_ROWS];
+    float top[TILE_ROWS];
+    vec total[TILE_ROWS];  // by lane
+    lane_bits q[MAX_HEAD_DIM * TILE_ROWS];            // [steps of head_dim][count]
+    vec sums[MAX_HEAD_DIM / LANES * TILE_ROWS];       // [blocks of head_dim][TILE_ROWS]
+
+    // Takes in positions start .. start + 63, as far as they go. `keys`, `values`: the tile's cells, as blocks.
+    void visit(const Model& m, int64_t start, const char* const* keys, const char* const* values, float scale) {
+        int64_t padded = round_up(m.head_dim, LANES);
+        int cells = int((last - start) / LANES + 1 < TILE_CELLS ? (last - start) / LANES + 1 : TILE_CELLS);
+        vec scores[TILE_CELLS][TILE_ROWS];
+        for (int c = 0; c < cells; c++) {
+            for (int i = 0; i < count; i++) scores[c][i] = vec{};
+            multiply_block<Form>(count, scores[c], keys[c], q, count, padded / Form::PER_STEP);
+        }
+        lane_bits weights[TILE_CELLS * LANES * TILE_ROWS];
+        for (int i = 0; i < count; i++) soften(m, i, start, cells, scores, scale, weights);
+        int64_t left = last - start - (cells - 1) * LANES + 1, in_last = left < LANES ? left : LANES;
+        int64_t whole = in_last / Form::PER_STEP;
+        for (int64_t b = 0; b < padded / LANES; b++) {
+            const char* blocks[TILE_CELLS];
+            for (int c = 0; c < cells; c++) blocks[c] = values[c] + b * STEPS_A_BLOCK<Form> * STEP_BYTES;
+            multiply<Form>(count, sums + b * TILE_ROWS, blocks, cells, weights, count, STEPS_A_BLOCK<Form>, whole);
+            if (in_last % Form::PER_STEP) {  // the odd half of this step is not written yet: it may hold anything
+                uint32_t step[LANES];
+                std::memcpy(step, blocks[cells - 1] + whole * STEP_BYTES, sizeof step);
+                for (uint32_t& pair : step) pair &= 0xffffu;
+                multiply_block<Form>(count, sums + b * TILE_ROWS, (const char*)step,
+                                     weights + ((cells - 1) * STEPS_A_BLOCK<Form> + whole) * count, count, 1);
+            }
+        }
+    }
+
+  private:
+    void soften(const Model& m, int i, int64_t start, int cells, vec (*scores)[TILE_ROWS], float scale, lane_bits* weights) {
+        const ivec lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        vec best = splat(-INFINITY);
+        for (int c = 0; c < cells; c++) {
+            int32_t seen = int32_t(positions[i] - start - c * LANES);
+            vec score = scores[c][i] * scale;
+            if (seen < LANES - 1) score = lanes <= (ivec{} + seen) ? score : splat(-INFINITY);
+            scores[c][i] = score;
+            best = best > score ? best : score;  // a NaN is lost here, but not in its weight below
+        }
+        float peak = highest(best);
+        peak = peak > top[i] ? peak : top[i];
+        if (peak == -INFINITY) {  // nothing is seen in this tile, or nothing finite
+            bool any = positions[i] >= start;
+            for (int c = 0; c < cells; c++) put<Form>(weights, count, i, c * LANES, any ? splat(NAN) : vec{});
+            if (any) total[i] = splat(NAN);
+            return;
+        }
+        if (peak != top[i]) {
+            float shrink = std::exp(top[i] - peak);
+            total[i] *= shrink;
+            for (int64_t b = 0; b < round_up(m.head_dim, LANES) / LANES; b++) sums[b * TILE_ROWS + i] *= shrink;
+            top[i] = peak;
+        }
+        for (int c = 0; c < cells; c++) {
+            vec p = exp_nonpositive(scores[c][i] - peak);
+            total[i] += p;
+            put<Form>(weights, count, i, c * LANES, p);
+        }
+    }
+};
+
+// All queries of one chunk and kv head (at most MAX_GROUPED). Their results go to the inputs of the next product.
+template <class Form, class E>
+void attend_chunk(const Model& m, const Layer& layer, const Chunk& chunk, int64_t kv_head, const int32_t* table,
+                  const typename Form::element* q, const int32_t* place_of, const Inputs<Form>& out) {
+    typedef typename Form::element T;
+    Queries<Form> parts[MAX_GROUPED / TILE_ROWS];
+    int64_t group = m.num_heads / m.num_kv_heads, count = chunk.num_tokens * group;
+    int num_parts = int((count + TILE_ROWS - 1) / TILE_ROWS);
+    int64_t share = (count + num_parts - 1) / num_parts, padded = round_up(m.head_dim, LANES);
+    for (int p = 0; p < num_parts; p++) {
+        Queries<Form>& part = parts[p];
+        part.count = int(count - p * share < share ? count - p * share : share);
+        std::memset(part.sums, 0, sizeof(vec) * TILE_ROWS * (padded / LANES));
+        for (int i = 0; i < part.count; i++) {
+            int64_t token = chunk.first_token + (p * share + i) / group, head = kv_head * group + (p * share + i) % group;
+            part.positions[i] = part.last = chunk.position + (p * share + i) / group;
+            part.top[i] = -INFINITY;
+            part.total[i] = vec{};
+            const T* from = q + (token * m.num_heads + head) * m.head_dim;
+            for (int64_t d = 0; d < padded; d += LANES)
+                put<Form>(part.q, part.count, i, d, load_some(from + d, m.head_dim - d));
+        }
+    }
+    Cells<Form, E> cells(m);
+    int64_t last = chunk.position + chunk.num_tokens - 1;
+    constexpr bool widened = !std::is_same<T, E>::value;
+    T space[widened ? 2 * TILE_CELLS * MAX_HEAD_DIM * LANES : 1] __attribute__((aligned(64)));
+    for (int64_t start = 0; start <= last; start += TILE_CELLS * LANES) {
+        const char *keys[TILE_CELLS], *values[TILE_CELLS];
+        for (int c = 0; c < TILE_CELLS && start + c * LANES <= last; c++) {
+            int64_t at = cells.of(table, start + c * LANES, kv_head);
+            keys[c] = as_blocks<Form>((const E*)layer.keys + at, cells.size, space + (widened ? 2 * c * cells.size : 0));
+            values[c] =
+                as_blocks<Form>((const E*)layer.values + at, cells.size, space + (widened ? (2 * c + 1) * cells.size : 0));
+        }
+        for (int p = 0; p < num_parts; p++)
+            if (start <= parts[p].last) parts[p].visit(m, start, keys, values, m.attention_scale * layer.key_scale);
+    }
+    for (int p = 0; p < num_parts; p++)
+        for (int i = 0; i < parts[p].count; i++) {
+            int64_t token = chunk.first_token + (p * share + i) / group, head = kv_head * group + (p * share + i) % group;
+            float weight = layer.value_scale / sum(parts[p].total[i]);
+            for (int64_t d = 0; d < m.head_dim; d += LANES)
+                out.put(place_of[token], head * m.head_dim + d, parts[p].sums[d / LANES * TILE_ROWS + i] * weight,
+                        m.head_dim - d);
+        }
+}
+
+}  // namespace motet

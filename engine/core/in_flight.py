@@ -106,5 +106,5 @@ class InFlight:
         sequence.computed += len(row.tokens)
         sequence.num_in_flight += 1
         sequence.num_pending += samples
-        sequence.runs_ahead = self._finish.may_run_ahead(sequence)
+        sequence.runs_ahead = self._runner.max_in_flight > 1 and self._finish.may_run_ahead(sequence)
         return SubmittedRow(sequence, sequence.computed, len(row.tokens), samples, row.prompt_logprobs)

@@ -68,7 +68,8 @@ class Sequence:
     @property
     def total(self) -> int:
         """Tokens known, and those pending that can be computed unseen."""
-        return self.num_known + (self.num_pending if self.runs_ahead else 0)
+        known = len(self.request.prompt) + len(self.generated)
+        return known + self.num_pending if self.runs_ahead else known
 
     @property
     def remaining(self) -> int:
@@ -87,12 +88,13 @@ class Sequence:
 
     def tokens(self, start: int, stop: int) -> TokenIds[int]:
         """Token ids from position `start` up to `stop`; of what isn't known yet, `PENDING_TOKEN`."""
-        if stop > self.num_known:
-            known = self.tokens(start, self.num_known) if start < self.num_known else ()
-            return [*known, *[PENDING_TOKEN] * (stop - max(start, self.num_known))]
         split = len(self.request.prompt)
         if stop <= split:
             return self.request.prompt[start:stop]
+        ahead = stop - split - len(self.generated)
+        if ahead > 0:
+            pending = [PENDING_TOKEN] * min(ahead, stop - start)
+            return [*self.tokens(start, stop - len(pending)), *pending]
         if start >= split:
             return self.generated[start - split : stop - split]
         return [*self.request.prompt[start:], *self.generated[: stop - split]]
@@ -178,13 +180,14 @@ class Finish:
     def end_tokens(self, sequence: Sequence) -> tuple[int, ...]:
         """Tokens that end this choice."""
         sampling = sequence.request.add.sampling
-        return sampling.stop_token_ids if sampling.ignore_eos else (*self._eos, *sampling.stop_token_ids)
+        if sampling.ignore_eos:
+            return sampling.stop_token_ids
+        return (*self._eos, *sampling.stop_token_ids) if sampling.stop_token_ids else self._eos
 
     def banned(self, sequence: Sequence) -> tuple[int, ...]:
         """Tokens that must not be sampled next."""
         count = len(sequence.generated) + sequence.num_pending
-        early = count < sequence.request.add.sampling.min_tokens
-        return self.end_tokens(sequence) if early else ()
+        return self.end_tokens(sequence) if count < sequence.request.add.sampling.min_tokens else ()
 
     def may_run_ahead(self, sequence: Sequence) -> bool:
         """Whether the row after the one that samples its newest pending token can be planned now: nothing in
@@ -198,7 +201,7 @@ class Finish:
         """Why the choice ends with its newest token, or None."""
         if sequence.generated[-1] in self.end_tokens(sequence):
             return FinishReason.STOP
-        if sequence.tokens_left <= 0 or sequence.total >= self._max_model_len:
+        if sequence.tokens_left <= 0 or sequence.num_known >= self._max_model_len:
             return FinishReason.LENGTH
         return None
 

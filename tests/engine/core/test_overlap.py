@@ -130,6 +130,13 @@ def test_an_end_from_outside_while_in_flight(
     bench.loop.check()
 
 
+def test_the_context_ends_a_choice_at_the_same_token(make_bench: Make) -> None:
+    bench = make_bench(num_blocks=200, max_in_flight=2)
+    bench.run(add("r", [3] * 505, Ask(max_tokens=100)))
+    assert bench.ended("r").usage == Usage(505, 7, 0)
+    assert len([row for row in bench.runner.rows if row[2] == 1]) == 6, "no row past the end of the context"
+
+
 def test_a_row_that_fails_takes_its_next_one_along(make_bench: Make) -> None:
     bench = make_bench(max_in_flight=2)
     bench.runner.fail_on = {66}

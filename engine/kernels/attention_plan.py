@@ -120,14 +120,20 @@ def build_plan(rows: AttentionRows, plan: AttentionPlan, shape: AttentionShape) 
         plan.tiles,
         plan.counts,
         max_blocks,
-        ROWS=triton.next_power_of_2(max_rows),
-        BLOCK_SIZE=shape.block_size,
-        TILE_TOKENS=plan.tile_tokens,
-        MIN_PART=MIN_PART,
-        MAX_PARTS=MAX_PARTS,
-        DOUBLINGS=MAX_DOUBLINGS,
-        STRIP=_STRIP,
+        **constants(shape, max_rows),
     )
+
+
+def constants(shape: AttentionShape, max_rows: int) -> dict[str, int]:
+    return {
+        "ROWS": padded(max_rows),
+        "BLOCK_SIZE": shape.block_size,
+        "TILE_TOKENS": tile_tokens(shape),
+        "MIN_PART": MIN_PART,
+        "MAX_PARTS": MAX_PARTS,
+        "DOUBLINGS": MAX_DOUBLINGS,
+        "STRIP": _STRIP,
+    }
 
 
 @triton.jit
@@ -161,9 +167,9 @@ def _plan_kernel(
         my_parts = tl.sum(tl.where(rows == row, num_parts, 0))
         my_tiles = tl.sum(tl.where(rows == row, num_tiles, 0))
         piece = tl.arange(0, MAX_PARTS)
-        at = parts + (first_part + piece) * 2
-        tl.store(at, tl.zeros_like(piece) + row, mask=piece < my_parts)
-        tl.store(at + 1, piece, mask=piece < my_parts)
+        to = parts + (first_part + piece) * 2
+        tl.store(to, tl.zeros_like(piece) + row, mask=piece < my_parts)
+        tl.store(to + 1, piece, mask=piece < my_parts)
         lane = tl.arange(0, STRIP)
         for start in range(0, my_tiles, STRIP):
             tile = start + lane

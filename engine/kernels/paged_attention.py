@@ -3,7 +3,7 @@
 K and V of a layer are `[num_blocks, num_kv_heads, block_size, head_dim]` in q's dtype or float8_e4m3fn. The
 heads of a group share each load of K and V: they are the rows of one matrix product.
 
-Decode (one query a row) is split over the sequence and merged by a second kernel in the order of the parts
+Decode (one query a row) is split over the sequence and merged by a second kernel in an order that is fixed
 (Dao et al., Flash-Decoding, 2023); prefill keeps a running softmax over tiles of keys at absolute positions
 (Dao, FlashAttention-2, 2023, section 3). Neither uses atomics: the bits of a row depend on its own keys and
 on which of the two kernels it takes, never on other rows or on the capacity of the call.
@@ -101,7 +101,7 @@ def attend(
         plan.part_length, plan.counts, capacity,
         planes.top, planes.total, planes.sums, out, cache.value_scale,
         HEADS=shape.num_heads, DIM=shape.head_dim, DIM_PAD=padded(shape.head_dim),
-        MAX_PARTS=MAX_PARTS, num_warps=2,
+        MAX_PARTS=MAX_PARTS, num_warps=4,
     )  # fmt: skip
     if not prefill:
         return
@@ -244,8 +244,9 @@ def _merge_kernel(
     total_plane: tl.tensor, sums_plane: tl.tensor, out: tl.tensor, value_scale: tl.tensor,
     HEADS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, MAX_PARTS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The parts of a decode row, in their order: one program a row and head. They also clear the lines of
-    padding tokens, which nobody else writes."""
+    """The parts of a decode row, one program a row and head: loaded at once, absent ones as zeros, and summed
+    by one tree whatever their number. The programs also clear the lines of padding tokens, which nobody else
+    writes."""
     row, head = tl.program_id(0), tl.program_id(1)
     dim = tl.arange(0, DIM_PAD)
     for padding in range(tl.load(counts + 2) + row, capacity, tl.num_programs(0)):
@@ -259,18 +260,15 @@ def _merge_kernel(
     size = tl.load(part_length + row)
     if length <= size:
         return
-    num_parts = tl.cdiv(length, size)
     part = tl.arange(0, MAX_PARTS)
-    plane = row.to(tl.int64) * MAX_PARTS * HEADS + head
-    tops = tl.load(top_plane + plane + part * HEADS, mask=part < num_parts, other=-float("inf"))
-    top = tl.max(tops, 0)
-    total = 0.0
-    sums = tl.zeros([DIM_PAD], tl.float32)
-    for index in range(num_parts):
-        here = plane + index * HEADS
-        weight = tl.exp2(tl.load(top_plane + here) - top)
-        total += weight * tl.load(total_plane + here)
-        sums += weight * tl.load(sums_plane + here * DIM + dim, mask=dim < DIM, other=0.0)
+    exists = part < tl.cdiv(length, size)
+    plane = row.to(tl.int64) * MAX_PARTS * HEADS + head + part * HEADS
+    tops = tl.load(top_plane + plane, mask=exists, other=-float("inf"))
+    weights = tl.exp2(tops - tl.max(tops, 0))
+    total = tl.sum(weights * tl.load(total_plane + plane, mask=exists, other=0.0), 0)
+    at = sums_plane + plane[:, None] * DIM + dim[None, :]
+    sums = tl.load(at, mask=exists[:, None] & (dim < DIM)[None, :], other=0.0)
+    sums = tl.sum(weights[:, None] * sums, 0)
     result = sums / total * value_scale
     line = tl.load(first_token + row).to(tl.int64) * HEADS + head
     tl.store(out + line * DIM + dim, result.to(out.dtype.element_ty), mask=dim < DIM)

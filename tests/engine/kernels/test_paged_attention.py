@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.kernels import paged_attention, reference_gpu
+from engine.kernels import attention_plan, paged_attention, reference_gpu
 from engine.kernels.attention_plan import build_plan, part_length_of
 from engine.kernels.paged_attention import attend, new_planes
 from engine.kernels.shapes import AttentionShape, LayerCache
@@ -33,9 +33,7 @@ MIXED = [
     One(1, 16, 6),
 ]
 SMALL = AttentionShape(2, 1, 16, 16, 0.25, 1e-5)
-PARTS = {"parts": "*i32", "part_length": "*i32"} | dict.fromkeys(
-    ["top_plane", "total_plane", "sums_plane"], "*fp32"
-)
+PLANES = dict.fromkeys(["top_plane", "total_plane", "sums_plane"], "*fp32")
 LLAMA_8B = AttentionShape(32, 8, 128, 16, 128**-0.5, 1e-5)
 
 
@@ -219,7 +217,7 @@ def test_the_tiles_fit_a_hopper(hopper: HopperCompiler, shape: AttentionShape, k
     del both["num_tokens"]
     decode = hopper.compile(
         paged_attention._decode_kernel,
-        both | PARTS,
+        both | PLANES | dict.fromkeys(["parts", "part_length"], "*i32"),
         paged_attention.decode_constants(shape),
         tile.num_warps,
         tile.num_stages,
@@ -232,3 +230,19 @@ def test_the_tiles_fit_a_hopper(hopper: HopperCompiler, shape: AttentionShape, k
     assert decode.registers * 128 * 2 <= 65_536, (
         "two programs share an SM, so that one loads while one computes"
     )
+
+
+def test_the_plan_and_the_merge_fit_a_hopper(hopper: HopperCompiler) -> None:
+    names = ["num_tokens", "position", "num_rows", "first_token", "part_length", "counts"]
+    merge = hopper.compile(
+        paged_attention._merge_kernel,
+        dict.fromkeys(names, "*i32") | PLANES | {"capacity": "i32:16", "value_scale": "fp32", "out": "*bf16"},
+        {"HEADS": 32, "DIM": 128, "DIM_PAD": 128, "MAX_PARTS": attention_plan.MAX_PARTS},
+    )
+    names += ["block_tables", "token_position", "token_cell", "parts", "tiles"]
+    plan = hopper.compile(
+        attention_plan._plan_kernel,
+        dict.fromkeys(names, "*i32") | {"max_blocks": "i32:16"},
+        attention_plan.constants(LLAMA_8B, max_rows=1024),
+    )
+    assert merge.stack_bytes == plan.stack_bytes == 0

@@ -86,7 +86,7 @@ def replay(
     for entry in entries:
         match entry:
             case StepPlan():
-                plan = entry if in_flight else _filled_in(entry, results[-1] if results else [])
+                plan = entry if in_flight else filled_in(entry, results[-1] if results else [])
                 in_flight.append(runner.submit(plan))
                 wait_for_all_but(runner.max_in_flight - 1)
             case Installed():
@@ -99,7 +99,8 @@ def replay(
     return results
 
 
-def _filled_in(plan: StepPlan, before: list[RowResult]) -> StepPlan:
+def filled_in(plan: StepPlan, before: list[RowResult]) -> StepPlan:
+    """The plan with pending tokens known, from the results of the step before it."""
     tokens = {result.sequence: result.token for result in before}
     return replace(plan, rows=[_known(row, tokens.get(row.sequence)) for row in plan.rows])
 

@@ -17,6 +17,7 @@ def engine(  # noqa: PLR0913, PLR0917  (a command's options are its arguments)
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes any free one.")] = None,
     model: Annotated[Path | None, typer.Option(help="Hugging Face folder of the base model.")] = None,
     name: Annotated[str | None, typer.Option(help="Public id of the base model.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bfloat16 or float32.")] = None,
     quantization: Annotated[
         str | None, typer.Option(help="fp8 quantizes weights at load; none leaves a checkpoint as it is.")

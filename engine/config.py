@@ -45,6 +45,7 @@ class EngineSettings(BaseSettings):
     runtime_dir: Path | None = None  # holds the local sockets; None = a fresh temporary folder
 
     # the core
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # "auto" = a GPU if there is one that serves
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     quantization: Literal["none", "fp8"] = "none"  # of weights, at load; "none" = as the checkpoint has them
     kv_cache_dtype: Literal["auto", "fp8_e4m3"] = "auto"  # "auto" = dtype
@@ -52,7 +53,8 @@ class EngineSettings(BaseSettings):
     slots: int = Field(8, ge=1, le=1_024)  # adapters in the batch's memory at a time
     host_bytes: int = Field(2 * 1024**3, ge=0)  # adapters in host memory
     cache_bytes: int = Field(20 * 1024**3, ge=0)  # adapters on disk
-    device_adapter_bytes: int | None = Field(None, ge=1)  # adapters in slots; None = not bounded in bytes
+    device_adapter_bytes: int | None = Field(None, ge=1)  # adapters in slots; None = unbounded, or for a GPU:
+    # as many as there are slots, of rank 64
     loader_threads: int = Field(2, ge=1, le=64)  # adapter loads from disk under way
     store_threads: int = Field(8, ge=1, le=64)  # and from the store, half of them at most for one owner
     adapter_loads_per_s: float = Field(10.0, gt=0)  # of one owner, once its burst of 40 is used up
@@ -125,6 +127,7 @@ class CoreSettings(BaseSettings):
     store: str
     cache_dir: Path
     journal_dir: Path
+    device: Literal["auto", "cpu", "cuda"]
     dtype: Literal["bfloat16", "float32"]
     quantization: Literal["none", "fp8"]
     kv_cache_dtype: Literal["auto", "fp8_e4m3"]

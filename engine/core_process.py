@@ -78,7 +78,9 @@ def _build(settings: CoreSettings, transport: CoreTransport, closing: contextlib
     opened = open_runner(settings, closing)
     model = opened.model
     threads = {Lane.DISK: settings.loader_threads, Lane.STORE: settings.store_threads}
-    source, recorded = _recorded(settings, AdapterFiles(cache, base, opened.prepare), opened.runner, closing)
+    source, recorded = _recorded(
+        settings, AdapterFiles(cache, base, opened.prepare, opened.device_bytes), opened.runner, closing
+    )
     loaders = LoaderThreads(source, threads, transport.wake)
     facts = ModelFacts(
         base_id=base.base_id,
@@ -88,7 +90,7 @@ def _build(settings: CoreSettings, transport: CoreTransport, closing: contextlib
         eos_token_ids=model.eos_token_ids,
     )
     parts = Parts(runner=recorded, loaders=loaders, transport=transport, journal=journal)
-    return Loop(_core_config(settings, model.num_blocks), facts, parts)
+    return Loop(_core_config(settings, model.num_blocks, opened.device_adapter_bytes), facts, parts)
 
 
 def _recorded(
@@ -102,7 +104,7 @@ def _recorded(
     return NamingSource(source), RecordedRunner(runner, writer)
 
 
-def _core_config(settings: CoreSettings, num_blocks: int) -> CoreConfig:
+def _core_config(settings: CoreSettings, num_blocks: int, device_adapter_bytes: int | None) -> CoreConfig:
     return CoreConfig(
         num_blocks=num_blocks,
         block_size=settings.block_size,
@@ -112,7 +114,7 @@ def _core_config(settings: CoreSettings, num_blocks: int) -> CoreConfig:
         num_slots=settings.slots,
         host_budget_bytes=settings.host_bytes,
         loader_threads=settings.loader_threads,
-        device_budget_bytes=settings.device_adapter_bytes,
+        device_budget_bytes=device_adapter_bytes or settings.device_adapter_bytes,
         adapters=AdapterRules(
             store_threads=settings.store_threads,
             store_loads_per_owner=max(1, settings.store_threads // 2),

@@ -23,7 +23,7 @@ from engine.kernels.lora import KernelAdapter
 from engine.kernels.shapes import AttentionShape, LayerCache
 from engine.model.config import ModelConfig, ModelRefused
 from engine.model.graphs import CudaGraphs, EagerGraphs, Graphs
-from engine.model.kv_scales import KvScales
+from engine.model.kv_scales import KvScales, measure_scales
 from engine.model.llama import LlamaModel
 from engine.model.outcome import Outcome, Outcomes
 from engine.model.quantization import E4M3
@@ -49,7 +49,9 @@ class GpuOptions:
     max_graph_tokens: int = 256  # of the largest captured step
     max_rank: int = 256
     arena_bytes: int = 1 << 30  # of adapters
-    kv_scales: KvScales | None = None  # of a KV cache in FP8; None = in `dtype`
+    kv_fp8: bool = False  # the KV cache; else it is in `dtype`
+    kv_scales: KvScales | None = None  # None = measured over `kv_text`, tokens of some prose
+    kv_text: tuple[int, ...] = ()
 
     @property
     def capacity(self) -> Capacity:
@@ -88,7 +90,7 @@ class GpuRunner:
                 device=device,
                 quantize=self._kernels.quantize,
             )
-            self.caches = self._new_caches(options)
+            self.caches = self._new_caches(options, self._kv_scales(options))
             self._inputs = StepInputs(options.capacity, device)
             self._graphs = StepGraphs(
                 self._model,
@@ -116,9 +118,13 @@ class GpuRunner:
         return STEPS_AT_ONCE
 
     @property
-    def layout(self) -> ArenaLayout:
-        """How adapters lie on the device: `device_bytes` of each, for whoever keeps the budget."""
-        return self._kernels.arena.layout
+    def device_adapter_bytes(self) -> int:
+        """The budget of adapters on the device."""
+        return self._kernels.arena.num_pages * self._kernels.arena.layout.page_bytes
+
+    def device_bytes(self, run: HostRun) -> int:
+        """What an adapter takes of that."""
+        return run.num_pages * self._kernels.arena.layout.page_bytes
 
     def pack(self, adapter: KernelAdapter) -> HostRun:
         """What `install` copies fastest, in pinned memory; for a loader thread."""
@@ -176,12 +182,28 @@ class GpuRunner:
     def _done(self) -> None:
         self._in_flight -= 1
 
-    def _new_caches(self, options: GpuOptions) -> list[LayerCache]:
-        scales = options.kv_scales
+    def _kv_scales(self, options: GpuOptions) -> KvScales | None:
+        """Of a cache in FP8, whose KV gets a name of its own; None for any other."""
+        if not options.kv_fp8:
+            return None
+        scales = options.kv_scales or measure_scales(
+            self._model,
+            self._kernels,
+            self._kernels.slots,
+            options.kv_text,
+            options.dtype,
+            options.max_model_len,
+        )
+        self.base_digest = scales.digest(self.base_digest)
+        return scales
+
+    def _new_caches(self, options: GpuOptions, scales: KvScales | None) -> list[LayerCache]:
         dtype = options.dtype if scales is None else E4M3
-        shape = self._model.attention
         by_layer = scales.by_layer if scales is not None else [(1.0, 1.0)] * self.config.num_layers
-        return [self._kernels.new_cache(shape, options.num_blocks, dtype, *scale) for scale in by_layer]
+        return [
+            self._kernels.new_cache(self._model.attention, options.num_blocks, dtype, *scale)
+            for scale in by_layer
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,10 +19,14 @@ from engine.core.plan import Runner
 from engine.kernels.lora import HostAdapter, prepare
 from engine.model.adapter_source import Prepared
 from engine.model.config import ModelRefused
+from engine.model.device import chosen_device
 from engine.model.group import Group
 from engine.model.parallel import ParallelRunner, Ranks, prepare_shared
 from engine.model.runner import ModelRunner, RunnerOptions
 from engine.model.sharding import Shard
+
+if TYPE_CHECKING:
+    from engine.model.gpu_runner import GpuRunner
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,21 @@ class Opened:
     an adapter what `runner.install` takes."""
 
     runner: Runner
-    model: ModelRunner
+    model: ModelRunner | GpuRunner
     prepare: Callable[[HostAdapter], Prepared]
+    device_adapter_bytes: int | None = None
+    """What adapters may take of a device; None where a slot only points to host memory."""
+    device_bytes: Callable[[Any], int] | None = None
+    """What one that `prepare` made takes of it."""
 
 
 def open_runner(settings: CoreSettings, closing: contextlib.ExitStack) -> Opened:
     """What it starts ends with `closing`. Raises `ModelRefused`, `RankLost`."""
+    device = chosen_device(settings.device)
+    if device.type == "cuda":
+        from engine.model.gpu_opening import open_gpu_runner  # noqa: PLC0415 - Triton: a CPU may lack it
+
+        return _on_gpu(open_gpu_runner(settings, device))
     if settings.tensor_parallel == 1:
         model = ModelRunner(settings.model, _options(settings))
         _check_capacity(model)
@@ -51,6 +65,13 @@ def open_runner(settings: CoreSettings, closing: contextlib.ExitStack) -> Opened
     group.connect()
     closing.callback(group.close)
     return Opened(ParallelRunner(model, group, ranks), model, partial(prepare_shared, shard=group.shard))
+
+
+def _on_gpu(model: GpuRunner) -> Opened:
+    _check_capacity(model)
+    return Opened(
+        model, model, lambda host: model.pack(prepare(host)), model.device_adapter_bytes, model.device_bytes
+    )
 
 
 def open_group(settings: CoreSettings, rank: int, meeting_point: Path) -> Group:
@@ -88,7 +109,7 @@ def _threads(settings: CoreSettings) -> int:
     return settings.threads or max(1, (os.cpu_count() or 1) // settings.tensor_parallel)
 
 
-def _check_capacity(runner: ModelRunner) -> None:
+def _check_capacity(runner: ModelRunner | GpuRunner) -> None:
     """Raises `ModelRefused` where the KV cache can't hold one request of the length that is promised."""
     capacity = runner.num_blocks * runner.block_size
     if capacity < runner.max_model_len - 1:  # the KV of the very last token is never computed

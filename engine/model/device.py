@@ -1,0 +1,23 @@
+"""Which device a replica computes on."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.model.config import ModelRefused
+
+BFLOAT16 = (8, 0)  # compute capability
+
+
+def chosen_device(setting: str) -> torch.device:
+    """`setting`: "cpu", "cuda", or "auto", which is a GPU that knows bfloat16 if there is one. Raises
+    `ModelRefused`."""
+    if setting == "cpu" or (setting == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ModelRefused("device 'cuda' was asked for, and torch finds none")
+    if torch.cuda.get_device_capability() < BFLOAT16:
+        if setting == "auto":
+            return torch.device("cpu")
+        raise ModelRefused("a GPU of compute capability 8.0 or later is needed, for bfloat16")
+    return torch.device("cuda", torch.cuda.current_device())

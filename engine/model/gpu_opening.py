@@ -1,0 +1,81 @@
+"""From settings to a runner on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from adapters.peft_config import MAX_RANK
+from engine.config import CoreSettings
+from engine.kernels.lora import SITES
+from engine.model.config import ModelConfig, ModelRefused, read_config
+from engine.model.gpu_runner import GpuOptions, GpuRunner
+from engine.model.kv_scales import BUILT_IN_TEXT, find_scales, text_tokens
+from engine.model.quantization import quantize_weights
+from engine.model.weights import base_digest, load_weights
+
+USUAL_RANK = 64
+"""Without a budget the arena holds as many adapters of this rank, on all sites, as there are slots."""
+
+
+def open_gpu_runner(settings: CoreSettings, device: torch.device) -> GpuRunner:
+    """Loads the model, captures all graphs. Raises `ModelRefused`."""
+    if settings.tensor_parallel > 1:
+        raise ModelRefused("tensor parallelism is served on CPUs only; set --device cpu")
+    if settings.dtype != "bfloat16":
+        raise ModelRefused(f"dtype {settings.dtype!r} is not served on a GPU; only bfloat16 is")
+    config = read_config(settings.model)
+    length = settings.max_model_len or config.max_position_embeddings
+    config.check_context(length)
+    weights = load_weights(settings.model, config)
+    if settings.quantization == "fp8":
+        weights = quantize_weights(config, weights)
+    digest = base_digest(config, weights, torch.bfloat16)
+    options = _with_kv(settings, config, weights, digest, _options(settings, config, length))
+    return GpuRunner(config, weights, options, device, digest)
+
+
+def _options(settings: CoreSettings, config: ModelConfig, length: int) -> GpuOptions:
+    return GpuOptions(
+        max_model_len=length,
+        num_blocks=settings.num_blocks or _num_blocks(settings, config),
+        block_size=settings.block_size,
+        num_slots=settings.slots,
+        max_rows=settings.max_running,
+        max_tokens=settings.token_budget,
+        max_rank=MAX_RANK,
+        arena_bytes=settings.device_adapter_bytes or _usual_arena(settings.slots, config),
+    )
+
+
+def _with_kv(
+    settings: CoreSettings, config: ModelConfig, weights: dict[str, Tensor], digest: str, options: GpuOptions
+) -> GpuOptions:
+    """Of a cache in FP8: its scales, or the text to measure them with."""
+    if settings.kv_cache_dtype == "auto":
+        if settings.kv_scales is not None:
+            raise ModelRefused("KV scales are for a KV cache in FP8")
+        return options
+    scales = find_scales(weights, settings.kv_scales, digest, config.num_layers)
+    if scales is not None:
+        return replace(options, kv_fp8=True, kv_scales=scales)
+    return replace(
+        options, kv_fp8=True, kv_text=tuple(text_tokens(settings.model, BUILT_IN_TEXT.read_text()))
+    )
+
+
+def _num_blocks(settings: CoreSettings, config: ModelConfig) -> int:
+    cell = 2 * config.num_layers * config.num_kv_heads * config.head_dim
+    block_bytes = cell * settings.block_size * (2 if settings.kv_cache_dtype == "auto" else 1)
+    if settings.kv_bytes < block_bytes:
+        raise ModelRefused(f"the KV budget of {settings.kv_bytes} bytes holds no block of {block_bytes}")
+    return settings.kv_bytes // block_bytes
+
+
+def _usual_arena(num_slots: int, config: ModelConfig) -> int:
+    sizes = [sum(config.sites[site]) for site in SITES]
+    page = 2 * MAX_RANK * max(max(config.sites[site]) for site in SITES)
+    adapter = 2 * USUAL_RANK * config.num_layers * sum(sizes)
+    return num_slots * (-(-adapter // page) + 1) * page

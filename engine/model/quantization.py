@@ -52,14 +52,6 @@ def quantize_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict
     return quantized
 
 
-def cast_weights(weights: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """All in the dtype computed in, but for codes and their scales."""
-    return {
-        name: tensor if tensor.dtype is E4M3 or name.endswith("_scale") else tensor.to(dtype)
-        for name, tensor in weights.items()
-    }
-
-
 def linear_modules(config: ModelConfig) -> Iterator[str]:
     """Full names of the linear layers."""
     for layer in range(config.num_layers):

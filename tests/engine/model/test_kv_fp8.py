@@ -21,7 +21,7 @@ from engine.kernels.lora import KernelAdapter, prepare
 from engine.kernels.reference import ReferenceKernels
 from engine.kernels.shapes import AttentionShape, HostOps, LayerCache, cut_chunks, new_cache
 from engine.model.config import ModelRefused
-from engine.model.guard import NOT_FINITE, bad_rows
+from engine.model.guard import NOT_FINITE, all_finite, bad_rows
 from engine.model.kv_scales import MARGIN, KvScales, write_scales
 from engine.model.quantization import E4M3
 from engine.model.runner import ModelRunner, RunnerOptions
@@ -59,6 +59,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scales(folder: Path, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("scales") / "scales.json"
+    path.with_name("text.txt").write_text(text.read_text())
     assert calibrate(folder, path, text, quantization="none", threads=1) == 0
     return path
 
@@ -227,8 +228,9 @@ def poison(runner: ModelRunner, layer: int, site: str) -> KernelAdapter:
 def test_the_guard_finds_the_rows_and_only_them() -> None:
     residual = draw(1, 9, 8)
     residual[3, 2], residual[4, 0], residual[8, 1] = torch.nan, -torch.inf, torch.nan
-    assert bad_rows(residual, [3, 2, 1, 2]).tolist() == [False, True, False, False]  # the last is padding
-    assert bad_rows(residual[4:5], [1]).tolist() == [True]
+    finite = all_finite(residual)
+    assert bad_rows(finite, [3, 2, 1, 2]) == [False, True, False, False]  # the last is padding
+    assert bad_rows(finite[4:5], [1]) == [True]
 
 
 @pytest.fixture(params=["kernels", "twins"])
@@ -237,12 +239,22 @@ def ops(request: pytest.FixtureRequest) -> HostOps | None:
     return ReferenceKernels() if request.param == "twins" else None
 
 
-@pytest.mark.parametrize("kv", ["auto", "fp8_e4m3"])
+def guarded(fp8: str, folder: Path, scales: Path) -> RunnerOptions:
+    if fp8 != "kv and weights":
+        return options(None if fp8 == "nothing" else scales)
+    quantized = replace(options(), quantization="fp8")
+    own = scales.with_name("quantized.json")
+    if not own.exists():
+        assert calibrate(folder, own, scales.with_name("text.txt"), quantization="fp8", threads=1) == 0
+    return replace(quantized, kv_cache_dtype="fp8_e4m3", kv_scales=own)
+
+
+@pytest.mark.parametrize("fp8", ["nothing", "kv", "kv and weights"])
 @pytest.mark.parametrize("site", ["v_proj", "k_proj", "gate_proj"])
 def test_a_row_that_is_not_finite_fails_alone_in_prefill_too(
-    folder: Path, scales: Path, ops: HostOps | None, kv: str, site: str
+    folder: Path, scales: Path, ops: HostOps | None, fp8: str, site: str
 ) -> None:
-    runner = ModelRunner(folder, options(scales if kv != "auto" else None), ops)
+    runner = ModelRunner(folder, guarded(fp8, folder, scales), ops)
     tokens = list(range(3, 23))
     good = run(runner, sampled(0, tokens), sampled(3, tokens[:7]))
     runner.install(1, poison(runner, 0, site))

@@ -7,8 +7,9 @@ lowest of those that wait, so that time without work saves up nothing. Here cach
 whoever makes an adapter be loaded or put in a slot pays for that in tokens too.
 
 Beside the counter each tenant has an allowance of prompt tokens: what it computes is taken from it, and a
-prompt that it covers may stretch the steps of others further (`engine.core.stretch`). It is enough for the
-prompts of a chat, and slow to grow again.
+prompt that it covers may stretch the steps of others further (`engine.core.stretch`). It grows again with
+time and with each token that is generated for the tenant: enough for the prompts of a chat, or of many, and
+next to nothing for a flood of long ones.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ INSTALL_TOKENS_PER_MB: Final = 1.0
 """20 MB copied into a slot take about as long as 20 tokens of a prompt."""
 ALLOWANCE_PER_STEP: Final = 4
 """Tokens by which an allowance grows again in each step."""
+ALLOWANCE_PER_OUTPUT: Final = 2
+"""And with each token generated: a chat's prompts are about one and a half times as long as its answers."""
 
 
 @dataclass(slots=True)
@@ -87,6 +90,7 @@ class FairShare:
         sequence.num_charged += tokens
         weighted = PROMPT_WEIGHT * (tokens - outputs) + OUTPUT_WEIGHT * outputs
         self._charge(sequence.request.add.tenant, weighted)
+        self._account(sequence.request.add.tenant).allowance += ALLOWANCE_PER_OUTPUT * outputs
 
     def charge_cached(self, sequence: Sequence) -> None:
         """It was admitted with its `computed` tokens from the cache."""

@@ -33,12 +33,13 @@ class Prefill:
         self._fair = fair
         self._overdraft = overdraft
         self._given: dict[Sequence, int] = {}
+        self._begun: set[str] = set()  # tenants that have something in this step
         self._refused: set[Sequence] = set()  # asked once a step: a refusal may keep blocks for it
         self._now = 0.0
 
     def share(self, room: StepRoom, wanting: list[Sequence], now: float, step: int) -> dict[Sequence, int]:
         """Tokens of each sequence that gets any; those that wait and get some run when it returns."""
-        self._given, self._refused = {}, set()
+        self._given, self._begun, self._refused = {}, set(), set()
         self._now = now
         queues = self._queues(wanting)
         heap = [(self._key(queue[0]), tenant) for tenant, queue in queues.items()]
@@ -88,9 +89,8 @@ class Prefill:
     def _least(self, sequence: Sequence, most: int) -> int:
         """What doesn't fill a piece is for a prompt that is under way, of a tenant that has nothing yet in
         this step; it is no reason to begin another."""
-        tenant = sequence.request.add.tenant
-        is_first = all(other.request.add.tenant != tenant for other in self._given)
-        is_under_way = sequence.state is State.RUNNING and (is_first or sequence in self._given)
+        is_first = sequence in self._given or sequence.request.add.tenant not in self._begun
+        is_under_way = sequence.state is State.RUNNING and is_first
         return 1 if is_under_way else min(most, LEAST_PIECE)
 
     def _admit(self, sequence: Sequence) -> bool:
@@ -111,6 +111,7 @@ class Prefill:
         given = self._given.get(sequence, 0)
         room.add(sequence, sequence.computed + given, count, starts_row=given == 0)
         self._given[sequence] = given + count
+        self._begun.add(sequence.request.add.tenant)
         sequence.rank = self._fair.rank(sequence, self._now, self._config.aging_s)
         self._fair.note_prompt(sequence, self._now)
         self._fair.spend_allowance(sequence.request.add.tenant, count)

@@ -108,22 +108,37 @@ class StepCost:
         expected = _dot(self._coefficients, x)
         gain = [_dot(row, x) for row in self._covariance]
         variance = _dot(gain, x) + (NOISE * expected) ** 2
-        error = self._tamed(duration_ms - expected, SURPRISE * math.sqrt(variance))
+        error = duration_ms - expected
+        variance = self._credible(error, variance)
         self._coefficients = [
-            max(least, each + g * error / variance)
-            for each, g, least in zip(self._coefficients, gain, self._floor, strict=True)
+            each + g * error / variance for each, g in zip(self._coefficients, gain, strict=True)
         ]
         for i, row in enumerate(self._covariance):
             share = gain[i] / variance
             for j in range(len(row)):
                 row[j] -= share * gain[j]
+        self._raise_to_floor()
 
-    def _tamed(self, error: float, most: float) -> float:
-        if abs(error) <= most:
+    def _credible(self, error: float, variance: float) -> float:
+        """The variance with which a step counts: one that surprises tells less the more it does."""
+        if error * error <= SURPRISE * SURPRISE * variance:
             self._accidents = 0
-            return error
+            return variance
         self._accidents += 1
-        return error if self._accidents > ACCIDENTS else math.copysign(most, error)
+        return variance if self._accidents > ACCIDENTS else (error / SURPRISE) ** 2
+
+    def _raise_to_floor(self) -> None:
+        """A coefficient below its floor is put on it, and the others where the steps so far would then have
+        them; just raising it would leave its part of the error to them, step by step."""
+        for _ in UNITS:
+            below = [i for i, least in enumerate(self._floor) if self._coefficients[i] < 0.999 * least]
+            if not below:
+                break
+            for i in below:
+                missing = (self._floor[i] - self._coefficients[i]) / self._covariance[i][i]
+                for j, covariance in enumerate(self._covariance[i]):
+                    self._coefficients[j] += missing * covariance
+        self._coefficients = list(map(max, self._coefficients, self._floor))
 
     def _drift(self) -> None:
         """Knowledge ages, up to the doubt of one who knows nothing."""

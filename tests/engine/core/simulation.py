@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from engine.core.adapter_pool import AdapterPool
 from engine.core.block_pool import BlockPool
@@ -83,7 +84,7 @@ class Answer:
 
     @property
     def gaps(self) -> list[float]:
-        return [b - a for a, b in zip(self.tokens, self.tokens[1:], strict=False)]
+        return [b - a for a, b in pairwise(self.tokens)]
 
 
 class TimedLoaders(FakeLoaders):

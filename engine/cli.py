@@ -33,6 +33,13 @@ def engine(  # noqa: PLR0913, PLR0917  (a command's options are its arguments)
     kv_bytes: Annotated[int | None, typer.Option(help="Memory of the KV cache, in bytes.")] = None,
     max_running: Annotated[int | None, typer.Option(help="Sequences in one step.")] = None,
     token_budget: Annotated[int | None, typer.Option(help="Tokens computed in one step.")] = None,
+    max_adapters_per_step: Annotated[int | None, typer.Option(help="Adapters in one step.")] = None,
+    itl_stretch: Annotated[
+        float | None, typer.Option(help="How far prompts may stretch the steps of others; 0 is any.")
+    ] = None,
+    target_itl_ms: Annotated[
+        float | None, typer.Option(help="Fewer sequences run where steps take longer; 0 is no target.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Compute threads; 0 is one a core.")] = None,
     tensor_parallel: Annotated[
         int | None, typer.Option(help="Processes that compute the model together.")

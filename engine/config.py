@@ -65,6 +65,9 @@ class EngineSettings(BaseSettings):
     kv_bytes: int = Field(1024**3, ge=1)
     max_running: int = Field(64, ge=1, le=4_096)  # sequences in one step
     token_budget: int = Field(256, ge=2)  # tokens computed in one step; more than max_running
+    max_adapters_per_step: int | None = Field(None, ge=1)  # adapters in one step; None = as many as slots
+    itl_stretch: float = Field(1.7, ge=0)  # prompts stretch the steps of others so many times; 0 = unbounded
+    target_itl_ms: float = Field(0.0, ge=0)  # fewer sequences run where steps take longer; 0 = no target
     max_model_len: int | None = Field(None, ge=2)  # None = what the model says
     threads: int = Field(0, ge=0)  # compute threads of each process; 0 = the cores, shared out evenly
     tensor_parallel: int = Field(1, ge=1, le=64)  # processes that compute the model together
@@ -91,6 +94,13 @@ class EngineSettings(BaseSettings):
         if token is not None and len(token.get_secret_value()) < 16:
             raise ValueError("an engine token has at least 16 characters")
         return token
+
+    @field_validator("itl_stretch")
+    @classmethod
+    def _stretches(cls, stretch: float) -> float:
+        if 0 < stretch <= 1:
+            raise ValueError("itl_stretch must be more than 1: else no prompt is computed beside an answer")
+        return stretch
 
     @model_validator(mode="after")
     def _leaves_room(self) -> EngineSettings:
@@ -146,6 +156,9 @@ class CoreSettings(BaseSettings):
     kv_bytes: int
     max_running: int
     token_budget: int
+    max_adapters_per_step: int | None
+    itl_stretch: float
+    target_itl_ms: float
     max_model_len: int | None
     threads: int
     tensor_parallel: int

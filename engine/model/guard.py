@@ -10,17 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 NOT_FINITE: Final = "the model's hidden state is not finite"
 
 
-def bad_rows(residual: Tensor, counts: Sequence[int]) -> Tensor:
-    """Which rows of a plan hold something that is not finite: bool [rows], on the residual's device.
-    `residual`: float32 [>= sum(counts), hidden], the rows' tokens in order; what follows is padding."""
-    largest = residual[: sum(counts)].abs().amax(dim=1)  # a NaN is the largest of all
-    bad = torch.zeros(len(largest) + 1, dtype=torch.int32, device=residual.device)
-    torch.cumsum(~largest.isfinite(), dim=0, out=bad[1:])
-    ends = torch.tensor(counts, device=residual.device).cumsum(0)
-    return bad[ends] > bad[ends - torch.tensor(counts, device=residual.device)]
+def all_finite(values: Tensor) -> Tensor:
+    """Which rows of [rows, width] hold finite numbers alone: bool [rows], on the values' device. Two
+    reductions: on a CPU they take a tenth of the time of `aminmax`."""
+    return torch.isfinite(values.amin(dim=1)) & torch.isfinite(values.amax(dim=1))
+
+
+def bad_rows(finite: Tensor, counts: Sequence[int]) -> list[bool]:
+    """Which rows of a plan hold something that is not finite. `finite`, in host memory: of the rows' tokens
+    in order, what `all_finite` says of the residual stream."""
+    told = finite[: sum(counts)].numpy().astype(bool)
+    sizes = np.array(counts, np.int64)
+    bad: list[bool] = (~np.logical_and.reduceat(told, sizes.cumsum() - sizes)).tolist()
+    return bad

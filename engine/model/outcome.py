@@ -4,7 +4,7 @@ has come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from adapters.wire import MAX_TOP_LOGPROBS
 from engine.core.plan import Row, RowResult
 from engine.core.protocol import TokenLogprob
-from engine.model.guard import NOT_FINITE
+from engine.model.guard import NOT_FINITE, bad_rows
 from engine.model.sampler import Choice, Sampled, Told, tell
 from engine.model.upload import Upload
 
@@ -63,19 +63,18 @@ class Outcome:
 
     def read(self, host: Tensor) -> list[RowResult]:
         """In row order, from `packed` copied to the host."""
-        at = sum(row.num_tokens for row in self.rows)
-        finite = host[:at].bool().numpy()
-        choices: list[Choice] = []
+        counts = [row.num_tokens for row in self.rows]
+        at = sum(counts)
+        bad = bad_rows(host, counts)
+        choices: Iterator[Choice] = iter(())
         if self.sampled is not None:
             count = self.sampled.packed.numel()
-            choices, at = self.sampled.read(host[at : at + count]), at + count
+            choices, at = iter(self.sampled.read(host[at : at + count])), at + count
         results = []
-        end = 0
-        for row in self.rows:
-            start, end = end, end + row.num_tokens
+        for row, is_bad in zip(self.rows, bad, strict=True):
             told, at = row.told(host, at)
-            choice = choices.pop(0) if row.samples else None
-            if not finite[start:end].all():
+            choice = next(choices) if row.samples else None
+            if is_bad:
                 results.append(RowResult(row.sequence, error=NOT_FINITE))
             elif choice is not None:
                 results.append(RowResult(row.sequence, choice.token, choice.logprob, told, choice.error))

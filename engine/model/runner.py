@@ -6,32 +6,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from adapters.wire import MAX_TOP_LOGPROBS
 from engine.core.plan import FinishedStep, Row, RowResult, StepPlan
-from engine.core.protocol import TokenLogprob
 from engine.kernels.cpu import open_kernels
 from engine.kernels.host import HostKernels, HostStep
 from engine.kernels.lora import KernelAdapter
 from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, HostOps, StepKernels
 from engine.model.config import ModelConfig, ModelRefused, read_config
 from engine.model.group import Group
-from engine.model.guard import NOT_FINITE, bad_rows
+from engine.model.guard import all_finite
 from engine.model.kv_scales import BUILT_IN_TEXT, KvScales, find_scales, measure_scales, text_tokens
 from engine.model.llama import LlamaModel, StepModel
 from engine.model.native import open_native
+from engine.model.outcome import Outcomes
 from engine.model.quantization import E4M3, quantize_weights
-from engine.model.sampler import choose, logprobs_of
+from engine.model.sampler import sample
 from engine.model.sharding import shard_config, shard_weights
 from engine.model.weights import base_digest, load_weights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-LOGPROB_ROWS = 64  # rows of prompt logits held at a time: 64 x 150,000 x 4 bytes is 38 MB
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +84,7 @@ class ModelRunner:
             shape = self._model.attention
             self._kernels = kernels
             self._slots = kernels.new_slots(options.num_slots, part.num_layers, part.sites)
-            scales = self._kv_scales(model_dir, options, weights)
+            scales = self._kv_scales(model_dir, options, weights, group)
             cache_dtype = dtype if scales is None else E4M3
             self.num_blocks = options.num_blocks or _blocks_in(
                 options.kv_bytes, shape, part.num_layers, cache_dtype
@@ -94,7 +93,7 @@ class ModelRunner:
                 kernels.new_cache(shape, self.num_blocks, cache_dtype, *scale)
                 for scale in (scales.by_layer if scales else [(1.0, 1.0)] * part.num_layers)
             ]
-        self._tails: dict[int, Tensor] = {}
+        self._outcomes = Outcomes(self._model.logits, most_tails=self.num_blocks)
         _log.info("model %s is loaded: %d KV blocks of %d", model_dir.name, self.num_blocks, self.block_size)
 
     def _open(
@@ -118,12 +117,16 @@ class ModelRunner:
         return model, kernels
 
     def _kv_scales(
-        self, model_dir: Path, options: RunnerOptions, weights: Mapping[str, Tensor]
+        self, model_dir: Path, options: RunnerOptions, weights: Mapping[str, Tensor], group: Group | None
     ) -> KvScales | None:
         """Of a cache in FP8, whose KV gets a name of its own; None for any other."""
         if options.kv_cache_dtype == "auto":
             return None
         found = find_scales(weights, options.kv_scales, self.base_digest, self.config.num_layers)
+        if found is None and group is not None:  # its processes have not met yet
+            raise ModelRefused(
+                "an FP8 KV cache over several processes needs scales: `motet engine calibrate`"
+            )
         scales = found or self.measure_kv_scales(text_tokens(model_dir, BUILT_IN_TEXT.read_text()))
         self.base_digest = scales.digest(self.base_digest)
         return scales
@@ -165,54 +168,12 @@ class ModelRunner:
         self._slots.clear(slot)
 
     def _results(self, rows: Sequence[Row], residual: Tensor) -> list[RowResult]:
-        ends: list[int] = []
-        for row in rows:
-            ends.append((ends[-1] if ends else 0) + len(row.tokens))
-        bad = set(bad_rows(residual, [len(row.tokens) for row in rows]).nonzero().flatten().tolist())
-        sampled = [index for index, row in enumerate(rows) if row.sample is not None and index not in bad]
-        choices = {}
-        if sampled:
-            logits = self._model.logits(residual[[ends[index] - 1 for index in sampled]])
-            plans = [row.sample for index in sampled if (row := rows[index]).sample is not None]
-            choices = dict(zip(sampled, choose(logits, plans), strict=True))
-        results = []
-        for index, row in enumerate(rows):
-            if index in bad:
-                results.append(RowResult(row.sequence, error=NOT_FINITE))
-                continue
-            prompt = self._prompt_logprobs(row, residual[ends[index] - len(row.tokens) : ends[index]])
-            if (choice := choices.get(index)) is not None:
-                results.append(RowResult(row.sequence, choice.token, choice.logprob, prompt, choice.error))
-            elif row.prompt_logprobs:
-                results.append(RowResult(row.sequence, prompt_logprobs=prompt))
-        return results
-
-    def _prompt_logprobs(self, row: Row, residual: Tensor) -> list[TokenLogprob | None]:
-        """Each with the `MAX_TOP_LOGPROBS` best, since a row doesn't say how many are wanted. A chunk's
-        first token is told by the last row of the chunk before, which is kept here between the two
-        steps."""
-        if not row.prompt_logprobs:
-            return []
-        told: list[TokenLogprob | None] = []
-        tail = self._tails.pop(row.sequence, None)
-        tokens = list(row.tokens[1:])
-        before = residual[:-1]
-        if row.start > 0 and tail is not None:
-            tokens, before = list(row.tokens), torch.cat((tail, before))
-        elif row.start > 0:
-            told.append(None)
-        if row.sample is None:
-            self._keep_tail(row.sequence, residual[-1:])
-        for start in range(0, len(tokens), LOGPROB_ROWS):
-            logits = self._model.logits(before[start : start + LOGPROB_ROWS].clone())
-            told.extend(logprobs_of(logits, tokens[start : start + LOGPROB_ROWS], MAX_TOP_LOGPROBS))
-        return told
-
-    def _keep_tail(self, sequence: int, tail: Tensor) -> None:
-        """At most as many as there are blocks: a sequence that went away between chunks leaves one behind."""
-        self._tails[sequence] = tail.clone()
-        while len(self._tails) > self.num_blocks:
-            del self._tails[next(iter(self._tails))]
+        ends = list(accumulate(len(row.tokens) for row in rows))
+        at = [end - 1 for end, row in zip(ends, rows, strict=True) if row.sample is not None]
+        plans = [row.sample for row in rows if row.sample is not None]
+        sampled = sample(self._model.logits(residual[at]), plans) if plans else None
+        outcome = self._outcomes.of(rows, residual, all_finite(residual[: ends[-1]]).int(), sampled)
+        return outcome.read(outcome.packed)
 
 
 def _check(config: ModelConfig, options: RunnerOptions, max_model_len: int) -> None:

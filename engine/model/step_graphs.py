@@ -18,8 +18,8 @@ from torch import Tensor
 from engine.kernels.gpu import GpuKernels, GpuStep
 from engine.kernels.shapes import LayerCache
 from engine.model.graphs import Graphs
+from engine.model.guard import all_finite
 from engine.model.llama import LlamaModel
-from engine.model.sampler import all_finite
 from engine.model.step_inputs import StepInputs, StepSize
 
 

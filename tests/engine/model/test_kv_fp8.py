@@ -21,10 +21,12 @@ from engine.kernels.lora import KernelAdapter, prepare
 from engine.kernels.reference import ReferenceKernels
 from engine.kernels.shapes import AttentionShape, HostOps, LayerCache, cut_chunks, new_cache
 from engine.model.config import ModelRefused
+from engine.model.group import Group
 from engine.model.guard import NOT_FINITE, all_finite, bad_rows
 from engine.model.kv_scales import MARGIN, KvScales, write_scales
 from engine.model.quantization import E4M3
 from engine.model.runner import ModelRunner, RunnerOptions
+from engine.model.sharding import Shard
 from tests.engine.kernels.test_kernels import Host
 from tests.engine.model.test_families import make
 
@@ -184,6 +186,9 @@ def test_scales_that_do_not_fit_are_refused(folder: Path, scales: Path, tmp_path
         ModelRunner(folder, replace(options(scales), dtype="float32"))
     with pytest.raises(ModelRefused, match="in FP8"):
         ModelRunner(folder, replace(options(), kv_scales=scales))
+    group = Group(Shard(0, 2), tmp_path / "meeting-point", device=torch.device("cpu"))
+    with pytest.raises(ModelRefused, match="several processes"):
+        ModelRunner(folder, replace(options(), kv_cache_dtype="fp8_e4m3"), group=group)
 
 
 def test_calibration_says_why_it_can_not_be_done(

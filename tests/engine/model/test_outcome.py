@@ -8,8 +8,9 @@ from torch import Tensor
 
 from engine.core.plan import BASE_SLOT, Row, RowResult, SamplePlan
 from engine.core.protocol import Sampling, TokenLogprob
+from engine.model.guard import all_finite
 from engine.model.outcome import LOGPROB_ROWS, Outcomes
-from engine.model.sampler import all_finite, logprobs_of, sample
+from engine.model.sampler import logprobs_of, sample
 
 HIDDEN, VOCAB, LENGTH = 8, 50, 3 * LOGPROB_ROWS // 2
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from engine.core.plan import SamplePlan
 from engine.core.protocol import Sampling
-from engine.model.sampler import all_finite, choose, is_plain, logprobs_of, sample_greedy, uniform
+from engine.model.guard import all_finite
+from engine.model.sampler import choose, is_plain, logprobs_of, sample_greedy, uniform
 
 VOCAB = 1000
 

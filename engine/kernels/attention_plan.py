@@ -22,7 +22,10 @@ from engine.kernels.shapes import AttentionShape
 
 MIN_PART = 256
 MAX_PARTS = 32
-MAX_DOUBLINGS = 16
+MAX_DOUBLINGS = 16  # up to 2^29 keys
+MOST_ROWS = 2048  # in a step
+MOST_HEAD_DIM = 256  # what tiles fit in a multiprocessor
+MOST_GROUP = 128
 _STRIP = 256
 
 
@@ -61,6 +64,9 @@ def new_rows(max_rows: int, max_blocks: int, device: torch.device | str) -> Atte
 def new_plan(
     shape: AttentionShape, max_rows: int, max_tokens: int, device: torch.device | str
 ) -> AttentionPlan:
+    assert max_rows <= MOST_ROWS
+    assert shape.head_dim <= MOST_HEAD_DIM
+    assert shape.group <= MOST_GROUP
     tokens = tile_tokens(shape)
     return AttentionPlan(
         torch.zeros(max_tokens, dtype=torch.int32, device=device),

@@ -24,7 +24,8 @@ def attend(shape: AttentionShape, rows: AttentionRows, q: Tensor, cache: LayerCa
             for half, scale in ((cache.keys, cache.key_scale), (cache.values, cache.value_scale))
         )
         scores = torch.einsum("qhd,khd->hqk", q[first : first + count].float(), keys) * shape.scale
-        seen = torch.arange(len(cells)) <= torch.arange(position, len(cells)).unsqueeze(1)
+        places = torch.arange(len(cells), device=cells.device)
+        seen = places <= places[position:].unsqueeze(1)
         weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
         out[first : first + count] = torch.einsum("hqk,khd->qhd", weights, values).to(out.dtype)
 
@@ -57,21 +58,24 @@ def _live_rows(shape: AttentionShape, rows: AttentionRows) -> Iterator[tuple[int
     for row in range(int(rows.num_rows)):
         first, count = int(rows.first_token[row]), int(rows.num_tokens[row])
         position = int(rows.position[row])
-        places = torch.arange(position + count)
+        places = torch.arange(position + count, device=rows.block_tables.device)
         blocks = rows.block_tables[row].long()[places // shape.block_size]
         yield first, position, blocks * shape.block_size + places % shape.block_size
 
 
 class Cells:
-    """K or V `[num_blocks, kv_heads, block_size, dim]` by cell: [cells, kv_heads, dim]."""
+    """K or V `[num_blocks, kv_heads, block_size, dim]` by cell: [cells, kv_heads, dim]. FP8 moves as bytes,
+    which torch can index everywhere."""
 
     def __init__(self, half: Tensor) -> None:
-        self._half = half
+        self._dtype = half.dtype
+        self._half = half.view(torch.uint8) if half.dtype is torch.float8_e4m3fn else half
 
     def __getitem__(self, cells: Tensor) -> Tensor:
         size = self._half.shape[2]
-        return self._half[cells // size, :, cells % size]
+        return self._half[cells // size, :, cells % size].view(self._dtype)
 
     def __setitem__(self, cells: Tensor, value: Tensor) -> None:
         size = self._half.shape[2]
-        self._half[cells // size, :, cells % size] = value
+        assert value.dtype is self._dtype
+        self._half[cells // size, :, cells % size] = value.view(self._half.dtype)

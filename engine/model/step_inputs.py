@@ -129,11 +129,7 @@ class StepInputs:
         fields["tokens"][:num_tokens] = [token for row in rows for token in row.tokens]
         fields["tokens"][num_tokens:] = 0
         self._write_sources(fields, rows, firsts, sampled_at)
-        ends = [
-            int(first + count) - 1
-            for first, count, row in zip(firsts, counts, rows, strict=True)
-            if row.sample
-        ]
+        ends = (firsts + counts - 1)[[row.sample is not None for row in rows]]
         fields["sample_at"][: len(ends)] = ends
         fields["sample_at"][len(ends) :] = 0
         return StepSize(len(rows), num_tokens, len(ends), frozenset(slots[slots >= 0].tolist()))
@@ -142,11 +138,12 @@ class StepInputs:
         self, fields: _Fields, rows: Sequence[Row], firsts: NDArray[np.int32], sampled_at: Mapping[int, int]
     ) -> None:
         fields["source"][:] = NO_SOURCE
-        for first, row in zip(firsts, rows, strict=True):
-            if row.tokens[0] == PENDING_TOKEN:
-                assert len(row.tokens) == 1, "a token in flight is its row's only one"
-                fields["source"][first] = sampled_at[row.sequence]
-                fields["tokens"][first] = 0
+        pending = [index for index, row in enumerate(rows) if row.tokens[0] == PENDING_TOKEN]
+        if pending:
+            assert all(len(rows[i].tokens) == 1 for i in pending), "a token in flight is its row's only one"
+            at = firsts[pending]
+            fields["source"][at] = [sampled_at[rows[index].sequence] for index in pending]
+            fields["tokens"][at] = 0
 
     def _changes(self, count: int) -> tuple[Tensor, Tensor]:
         return self._field("places")[:count], self._field("values")[:count]

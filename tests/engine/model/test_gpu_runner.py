@@ -14,13 +14,18 @@ from torch import Tensor
 
 from engine.core.plan import BASE_SLOT, PENDING_TOKEN, Row, RowResult, SamplePlan, StepPlan
 from engine.core.protocol import Sampling
+from engine.kernels.adapter_arena import ArenaLayout
+from engine.kernels.gpu import GpuKernels
 from engine.kernels.host import HostKernels, HostStep
 from engine.kernels.lora import GROUPS, KernelAdapter, SlotTable, prepare
 from engine.kernels.reference import ReferenceKernels
+from engine.kernels.shapes import AttentionShape
 from engine.model.config import ModelRefused, parse_config
 from engine.model.gpu_runner import GpuOptions, GpuRunner
 from engine.model.graphs import EagerGraphs, Recorded
+from engine.model.kv_scales import KvScales
 from engine.model.llama import LlamaModel
+from engine.model.quantization import E4M3, quantize_rows
 from engine.model.sampler import choose
 from engine.model.step_graphs import buckets, rounded_up
 from engine.model.weights import expected_shapes
@@ -80,13 +85,15 @@ def adapter(seed: int, rank: int, sites: tuple[str, ...] = ALL_SITES, layers: in
 class Twin:
     """The same weights by torch code, which reads one plan after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, scales: KvScales | None = None) -> None:
         kernels = HostKernels(ReferenceKernels())
         self._model: LlamaModel[HostStep] = LlamaModel(
             CONFIG, WEIGHTS, kernels, dtype=torch.bfloat16, block_size=16, max_model_len=48
         )
         self._kernels = kernels
-        self._caches = [kernels.new_cache(self._model.attention, 12, torch.bfloat16) for _ in range(2)]
+        shape, plain = self._model.attention, [(1.0, 1.0)] * 2
+        dtype, by_layer = (torch.bfloat16, plain) if scales is None else (E4M3, scales.by_layer)
+        self._caches = [kernels.new_cache(shape, 12, dtype, *scale) for scale in by_layer]
         self.slots: SlotTable = kernels.new_slots(3, 2, CONFIG.sites)
 
     def execute(self, rows: list[Row]) -> list[RowResult]:
@@ -220,6 +227,37 @@ def test_tokens_in_flight_give_the_same_answers_as_tokens_told(runner: GpuRunner
     assert [[(r.sequence, r.token, told(r)) for r in step] for step in fast] == [
         [(r.sequence, r.token, told(r)) for r in step] for step in slow
     ]
+
+
+def test_keys_and_values_in_fp8_equal_the_twin() -> None:
+    scales = KvScales((0.05, 0.04), (0.02, 0.03))
+    runner = GpuRunner(CONFIG, WEIGHTS, replace(OPTIONS, kv_fp8=True, kv_scales=scales), CPU, "base")
+    assert runner.base_digest == scales.digest("base")
+    twin = Twin(scales)
+    for rows in ([row(0, [5, 9, 11]), row(1, [4])], [row(1, [7], 1), row(0, [8], 3)]):
+        assert_near(run(runner, *rows), twin.execute(rows))
+
+
+def test_codes_left_beside_a_norm_are_those_of_its_result() -> None:
+    """And whatever else a linear reads is quantized when it is read."""
+    shape = AttentionShape(4, 2, 16, 16, 0.25, 1e-5)
+    kernels = GpuKernels(
+        shape,
+        max_rows=2,
+        max_tokens=4,
+        layout=ArenaLayout(2, CONFIG.sites, 16),
+        num_slots=1,
+        arena_bytes=1 << 16,
+        device=CPU,
+        fp8_inputs=True,
+    )
+    residual, other = drawn(1, 3, 64).float(), drawn(2, 3, 64)
+    normed = kernels.add_norm(residual, None, drawn(3, 64), 1e-5)
+    for x in (normed, other, kernels.silu_mul(drawn(4, 3, 192)), normed):
+        codes, scale = kernels.quantize(x)
+        wanted, wanted_scale = quantize_rows(x)
+        assert torch.equal(codes.float(), wanted.float())
+        assert torch.equal(scale, wanted_scale)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # numpy, of the NaN that we want

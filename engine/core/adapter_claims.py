@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
 
 from engine.core.adapter_entry import Entry
@@ -66,9 +67,8 @@ class Claims:
         return self._held[owner] > 0 and self._held[owner] + more > self._shares.most
 
     def may_take(self, owner: str, more: float, victim: Entry) -> bool:
-        """Whether the place of `victim` may go to an adapter of this owner and size, once nothing runs on it.
-
-        An owner to whom this forbids all that others hold has something itself: it is never locked out."""
+        """Whether the place of `victim` may go to an adapter of this owner and size, once nothing runs on
+        it."""
         if victim.owner == owner or self._is_stale(victim):
             return True
         if self.exceeds_share(owner, more):
@@ -78,6 +78,20 @@ class Claims:
         if victim.artefact in self._kept:
             return self._count[owner] < self._shares.kept_adapters
         return victim.kept_until < self._now or self._count[owner] == 0
+
+    def takeable(self, owner: str, size: int, lacking: float, candidates: list[Entry]) -> list[Entry]:
+        """Of the candidates, those that an adapter of this owner may replace. If they are less than it lacks,
+        those that it may replace once all of its owner's have gone.
+
+        So nobody is locked out: an owner to whom `may_take` forbids what others hold has something itself."""
+        by_right = [victim for victim in candidates if self.may_take(owner, size, victim)]
+        if sum(self._size(victim) for victim in by_right) >= lacking:
+            return by_right
+        own = [victim for victim in candidates if victim.owner == owner]
+        rest = copy(self)
+        rest._held = self._held - Counter({owner: sum(self._size(victim) for victim in own)})
+        rest._count = self._count - Counter({owner: len(own)})
+        return [v for v in candidates if v.owner == owner or rest.may_take(owner, size, v)]
 
     def rank(self, victim: Entry) -> tuple[bool, bool, bool]:
         """Before worth counts: unwanted ones go first, of owners above their share, that aren't kept."""

@@ -59,25 +59,26 @@ class HostTier:
 
     def victims(self, newcomer: Entry, need: int, *, now: float, also_wanted: bool) -> list[Entry] | None:
         """Who leaves so that `need` bytes are free: those on which nothing runs and that nobody wants; with
-        `also_wanted` also wanted ones that had their turn. Empty: no need. None: it can't be done now.
-
-        A newcomer that is here already, and larger than thought, makes others leave whatever their claims:
-        the budget comes first."""
+        `also_wanted` also wanted ones that had their turn. Empty: no need. None: it can't be done now."""
         lacking = self.used_bytes + need - self.budget_bytes
         if lacking <= 0:
             return []
         claims = self.claims(now)
-        is_here = newcomer.loaded is not None
-        idle = []
-        for entry in self._entries.values():
-            is_free = entry.pins == 0 and (entry.users == 0 or (also_wanted and entry.served))
-            if entry is newcomer or not is_free:
-                continue
-            has_right = claims.may_take(newcomer.owner, 0 if is_here else need, entry)
-            if has_right or is_here:
-                idle.append((not has_right, *self._order(entry, claims, now), entry))
-        idle.sort(key=lambda item: item[:-1])
-        return _first_bytes([item[-1] for item in idle], lacking)
+        idle = [e for e in self._entries.values() if _could_go(e) and (also_wanted or e.users == 0)]
+        idle = claims.takeable(newcomer.owner, need, lacking, idle)
+        return _first_bytes(sorted(idle, key=lambda entry: self._order(entry, claims, now)), lacking)
+
+    def surplus(self, keep: Entry | None, now: float) -> list[Entry]:
+        """Who leaves since loads were larger than thought, whatever their claims: the budget comes first.
+        What is in use stays, and no load begins before there is room."""
+        lacking = self.used_bytes - self.budget_bytes
+        if lacking <= 0:
+            return []
+        claims = self.claims(now)
+        idle = [e for e in self._entries.values() if e is not keep and e.pins == 0 and e.users == 0]
+        idle.sort(key=lambda entry: self._order(entry, claims, now))
+        chosen = _first_bytes(idle, lacking)
+        return idle if chosen is None else chosen
 
     def drain(self, needs: list[tuple[Entry, int]], in_slots: list[Entry], now: float) -> None:
         """Has adapters leave, as soon as nothing runs on them, for those that have waited too long for so
@@ -87,14 +88,13 @@ class HostTier:
         free = self.budget_bytes - self.used_bytes
         for newcomer, need in needs:
             assert claims is not None
-            candidates = [
-                entry
-                for entry in [*sorted(before, key=lambda e: e.used), *in_slots]
-                if entry not in self._leaving and claims.may_take(newcomer.owner, need, entry)
-            ]
-            chosen = _first_bytes(list(dict.fromkeys(candidates)), max(1, need - free))
-            self._leaving.update(candidates if chosen is None else chosen)
-            free = 0
+            lacking, free = max(1, need - free), 0
+            own = [e for e in self._entries.values() if e.owner == newcomer.owner and _could_go(e)]
+            candidates = dict.fromkeys([*sorted(before, key=lambda e: e.used), *own, *in_slots])
+            open_to = [entry for entry in candidates if entry not in self._leaving]
+            takeable = claims.takeable(newcomer.owner, need, lacking, open_to)
+            chosen = _first_bytes(takeable, lacking)
+            self._leaving.update(takeable if chosen is None else chosen)
         for entry in before | self._leaving:
             entry.leaving = entry in self._leaving
 
@@ -113,6 +113,11 @@ class HostTier:
         popularity = self._history.popularity(entry.artefact, now)
         megabytes = max(1, entry.num_bytes) / 1e6
         return entry.host_credit + popularity * self._history.reload_ms(entry.artefact) / megabytes
+
+
+def _could_go(entry: Entry) -> bool:
+    """Nothing runs on it, and it had its turn or nobody wants it."""
+    return entry.pins == 0 and (entry.users == 0 or entry.served)
 
 
 def _first_bytes(entries: list[Entry], num_bytes: float) -> list[Entry] | None:

@@ -166,6 +166,7 @@ class AdapterPool:
             error = "Its time passed before the adapter could be loaded."
             self._events.append(AdapterEvent(artefact=entry.artefact, tier=None, error=error))
             self._drop_if_gone(entry)
+        self._shrink_host()
         self._loads.start(self._make_room, self._exceeds_share, now)
         return done
 
@@ -290,7 +291,7 @@ class AdapterPool:
         self._touch(entry)
         self.counters.loads[loaded.found_in.value] += 1
         self._tell(entry, Tier.HOST)
-        self._make_room(entry, 0)
+        self._shrink_host(keep=entry)
         self._retire_if_idle(entry)
         return done
 
@@ -306,11 +307,15 @@ class AdapterPool:
 
     def _make_room(self, newcomer: Entry, need: int) -> bool:
         """Whether so many bytes of host memory are free, perhaps since others have left it."""
-        also_wanted = newcomer.loaded is None and bool(self._loads.late_for_room(self._now))
+        also_wanted = bool(self._loads.late_for_room(self._now))
         victims = self._host.victims(newcomer, need, now=self._now, also_wanted=also_wanted)
         for victim in victims or ():
             self._evict_from_host(victim, Reason.DRAINED if victim.leaving else Reason.ROOM)
         return victims is not None
+
+    def _shrink_host(self, keep: Entry | None = None) -> None:
+        for victim in self._host.surplus(keep, self._now):
+            self._evict_from_host(victim, Reason.ROOM)
 
     def _exceeds_share(self, newcomer: Entry, need: int) -> bool:
         return self._host.claims(self._now).exceeds_share(newcomer.owner, need)

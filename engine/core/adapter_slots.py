@@ -168,19 +168,19 @@ class SlotTable:
         if all(slot.occupant is None for slot, _ in idle):
             return [number for _, number in sorted((slot.reserved_for != mine, n) for slot, n in idle)]
         claims = self._claims(now)
+        others = [s.occupant for s, _ in idle if s.occupant is not None and s.reserved_for != mine]
+        takeable = claims.takeable(entry.owner, self._size(entry), self._lacking(entry), others)
+        gone = {victim for victim in takeable if not self._stays_for(victim, entry, now)}
         keyed = [
             (slot.reserved_for != mine, *self._order(slot, claims, now), number)
             for slot, number in idle
-            if slot.reserved_for == mine
-            or slot.occupant is None
-            or (
-                claims.may_take(entry.owner, self._size(entry), slot.occupant)
-                and not (
-                    self._is_shielded(slot.occupant, entry, now) and self._returns_soon(slot.occupant, now)
-                )
-            )
+            if slot.reserved_for == mine or slot.occupant is None or slot.occupant in gone
         ]
         return [key[-1] for key in sorted(keyed)]
+
+    def _stays_for(self, occupant: Entry, waiter: Entry, now: float) -> bool:
+        """Whether a popular adapter that is idle for a moment keeps its slot."""
+        return self._is_shielded(occupant, waiter, now) and self._heat(now).returns_soon(occupant)
 
     def _reserve(self, entry: Entry, now: float, rule: Draining) -> None:
         """As many slots as the adapter's bytes need, of those that will be idle soonest; none if not enough
@@ -200,28 +200,26 @@ class SlotTable:
 
     def _drainable(self, entry: Entry, now: float, rule: Draining) -> list[_Slot]:
         """Slots that may be kept for the adapter, soonest idle first."""
+        had_time = [
+            slot.occupant
+            for slot in self._slots
+            if slot.occupant is not None
+            and slot.reserved_for is None
+            and rule.had_its_time(slot.occupant, now)
+            and not self._is_shielded(slot.occupant, entry, now)
+        ]
         claims, size = self._claims(now), self._size(entry)
+        takeable = set(claims.takeable(entry.owner, size, self._lacking(entry), had_time))
         slots = [
             slot
             for slot in self._slots
-            if slot.reserved_for is None
-            and (
-                slot.occupant is None
-                or (
-                    rule.had_its_time(slot.occupant, now)
-                    and not self._is_shielded(slot.occupant, entry, now)
-                    and claims.may_take(entry.owner, size, slot.occupant)
-                )
-            )
+            if slot.reserved_for is None and (slot.occupant is None or slot.occupant in takeable)
         ]
         return sorted(slots, key=lambda slot: (0, 0) if slot.occupant is None else rule.order(slot.occupant))
 
     def _is_shielded(self, occupant: Entry, waiter: Entry, now: float) -> bool:
         waited_s = now - self.waiting.get(waiter, now)
         return self._heat(now).shields(occupant, waiter, waited_s)
-
-    def _returns_soon(self, occupant: Entry, now: float) -> bool:
-        return self._heat(now).returns_soon(occupant)
 
     def _heat(self, now: float) -> Heat:
         if self._heat_of is None or self._heat_of[0] != (now, self.epoch):
@@ -247,6 +245,12 @@ class SlotTable:
 
     def _size(self, entry: Entry) -> int:
         return 1 if self.budget_bytes is None else entry.device_bytes
+
+    def _lacking(self, entry: Entry) -> float:
+        """In the measure of `_size`."""
+        if self.budget_bytes is None:
+            return 0 if any(s.occupant is None and s.reserved_for is None for s in self._slots) else 1
+        return entry.device_bytes - self._free_bytes(entry)
 
     def _free_bytes(self, entry: Entry) -> float:
         """Bytes that the adapter may use without anybody leaving: all free ones, but for those that others

@@ -217,7 +217,7 @@ def test_retiring_what_is_absent_or_loading_forgets_its_disk_copy(bench: Bench) 
     assert sorted(gone) == ["absent", "loading"]
 
 
-@pytest.mark.parametrize("host_adapters", [100, 8, 3])
+@pytest.mark.parametrize("host_adapters", [100, 3])
 def test_forty_adapters_over_eight_slots_starve_none(
     make_bench: Callable[..., Bench], host_adapters: int
 ) -> None:
@@ -241,7 +241,7 @@ def test_forty_adapters_over_eight_slots_starve_none(
     def hot_in_flight() -> Counter[str]:
         return Counter(r.artefact for r in bench.loop._open if r.artefact and r.artefact[0] == "h")
 
-    for step in range(500):
+    for step in range(300):
         open_hot = hot_in_flight()
         for i in range(8):
             if open_hot[f"h{i}"] < 4:
@@ -257,7 +257,7 @@ def test_forty_adapters_over_eight_slots_starve_none(
     bench.run(limit=10_000)
     assert all(frame.outcome is Outcome.FINISHED for frame in bench.all_ended())
     assert len(bench.all_ended()) == len(asked)
-    assert len(waits) > 25
+    assert len(waits) > 15
     limit_s = 30.0
     assert max(waits) < limit_s, f"the longest wait was {max(waits):.1f} s"
 

@@ -159,6 +159,25 @@ def test_a_preempted_sequence_keeps_the_token_that_was_in_flight(make_bench: Mak
     assert bench.stats().generation_tokens_total == 120
 
 
+def test_a_sequence_preempted_in_flight_waits_until_its_token_is_known(make_bench: Make) -> None:
+    """Though there is room for it at once."""
+    bench = make_bench(max_in_flight=2)
+    request = add("r", list(range(1, 30)), Ask(adapter="a"))
+    bench.send(request)
+    for _ in range(3):
+        bench.step()
+    admission = bench.loop._scheduler._admission
+    (sequence,) = admission.running
+    assert (sequence.num_in_flight, sequence.num_pending) == (1, 1)
+    admission.preempt(sequence)
+    bench.step()
+    assert admission.running == []
+    assert (sequence.num_in_flight, sequence.num_pending) == (0, 0)
+    bench.run()
+    assert bench.tokens("r") == expected(request)
+    assert bench.ended("r").usage == Usage(29, 8, 0)
+
+
 def ends_by_itself(adapter_name: str | None = None) -> AddRequest:
     """A request whose answer reaches the end token by itself, after some tokens."""
     for seed in range(1, 5_000):
@@ -191,6 +210,7 @@ samplings = st.builds(
     stop_token_ids=st.sampled_from([(), (), tuple(range(0, 100, 9))]),
     presence_penalty=st.sampled_from([0.0, 0.0, 1.0]),
     logprobs=st.sampled_from([None, None, 0]),
+    prompt_logprobs=st.sampled_from([False, False, False, True]),
 )
 
 
@@ -267,10 +287,15 @@ def _served(bench: Bench) -> Served:
 
 
 @settings(max_examples=60, deadline=None)
-@given(load=loads(), num_blocks=st.sampled_from([12, 16, 64]), num_slots=st.sampled_from([1, 2, 8]))
+@given(
+    load=loads(),
+    num_blocks=st.sampled_from([12, 16, 64]),
+    slots=st.sampled_from([(1, 1), (2, 2), (3, 1), (8, 8)]),
+)
 def test_random_loads_are_served_alike_with_one_and_two_steps_in_flight(
-    load: Load, num_blocks: int, num_slots: int
+    load: Load, num_blocks: int, slots: tuple[int, int]
 ) -> None:
+    """`slots`: adapters that are there at a time, and in one step."""
     served = []
     for max_in_flight in (1, 2):
         with TemporaryDirectory() as directory:
@@ -278,7 +303,8 @@ def test_random_loads_are_served_alike_with_one_and_two_steps_in_flight(
                 Path(directory),
                 max_in_flight=max_in_flight,
                 num_blocks=num_blocks,
-                num_slots=num_slots,
+                num_slots=slots[0],
+                max_adapters_per_step=slots[1],
                 step_tokens=17,
             )
             served.append(serve(load, bench))

@@ -29,6 +29,7 @@ from engine.kernels.sgmv_plan import DECODE_BLOCK_ROWS, MOST_DECODE_ROWS, PREFIL
 
 MOST_SHRINK_PROGRAMS = 396  # three on each of 132 multiprocessors: more would wait for registers
 MOST_EXPAND_PROGRAMS = 1056
+INTERPRETED_PROGRAMS = 8  # Triton's interpreter runs one after the other, and each has its price
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def expand_tiles(outputs: int, block_rows: int) -> ExpandTiles:
     """`outputs` of all sites of the group."""
     if block_rows == DECODE_BLOCK_ROWS:
         return ExpandTiles(outputs=256 if outputs >= 8192 else 128, ranks=32)
-    return ExpandTiles(outputs=128, ranks=32)
+    return ExpandTiles(outputs=128, ranks=32, num_warps=8)
 
 
 def new_bridge(layout: ArenaLayout, max_rows: int, device: torch.device | str) -> Tensor:
@@ -90,8 +91,9 @@ def shrink(x: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: st
     width = len(members) * arena.layout.max_rank
     assert h.numel() >= tiles.planes * plan.num_rows * width
     rank_tiles = -(-width // tiles.ranks)
-    abreast = _clamp(MOST_SHRINK_PROGRAMS // (tiles.planes * plan.max_blocks), rank_tiles)
-    blocks = _clamp(MOST_SHRINK_PROGRAMS // (tiles.planes * abreast), plan.max_blocks)
+    most = MOST_SHRINK_PROGRAMS if x.is_cuda else INTERPRETED_PROGRAMS
+    abreast = _clamp(most // (tiles.planes * plan.max_blocks), rank_tiles)
+    blocks = _clamp(most // (tiles.planes * abreast), plan.max_blocks)
     shrink_kernel[(tiles.planes, blocks, abreast)](
         x,
         h,
@@ -103,6 +105,7 @@ def shrink(x: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: st
         plan.block_slot,
         plan.num_blocks,
         plan.num_rows,
+        plan.max_blocks,
         **shrink_constants(arena.layout, arena.num_slots, group, plan.block_rows),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
@@ -121,7 +124,8 @@ def expand(h: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: st
     assert y.shape == (plan.num_rows, sum(outputs))
     tiles = expand_tiles(sum(outputs), plan.block_rows)
     output_tiles = sum(-(-each // tiles.outputs) for each in outputs)
-    blocks = _clamp(MOST_EXPAND_PROGRAMS // output_tiles, plan.max_blocks)
+    most = MOST_EXPAND_PROGRAMS if y.is_cuda else INTERPRETED_PROGRAMS
+    blocks = _clamp(most // output_tiles, plan.max_blocks)
     expand_kernel[(output_tiles, blocks)](
         h,
         y,
@@ -134,6 +138,7 @@ def expand(h: Tensor, plan: SgmvPlan, arena: AdapterArena, layer: int, group: st
         plan.block_slot,
         plan.num_blocks,
         plan.num_rows,
+        plan.max_blocks,
         **expand_constants(arena.layout, arena.num_slots, group, plan.block_rows),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
@@ -183,7 +188,11 @@ def _table_row(arena: AdapterArena, layer: int, site: str) -> int:
     return (layer * len(SITES) + SITES.index(site)) * arena.num_slots
 
 
-@triton.jit(do_not_specialize=["table_row", "num_rows"])
+# Both kernels look up a block's slot, and its factors, while they still wait for the number of blocks: what
+# lies beyond that number is stale, but a slot all the same.
+
+
+@triton.jit(do_not_specialize=["table_row", "num_rows", "max_blocks"])
 def shrink_kernel(
     x_at: tl.tensor,
     h_at: tl.tensor,
@@ -195,6 +204,7 @@ def shrink_kernel(
     block_slot_at: tl.tensor,
     num_blocks_at: tl.tensor,
     num_rows: tl.tensor,
+    max_blocks: tl.tensor,
     INPUTS: tl.constexpr,
     SLOTS: tl.constexpr,
     SITES: tl.constexpr,
@@ -208,7 +218,8 @@ def shrink_kernel(
     PART: tl.constexpr = (INPUTS + PLANES * INPUT_TILE - 1) // (PLANES * INPUT_TILE) * INPUT_TILE
     IS_EVEN: tl.constexpr = PART * PLANES == INPUTS
     plane = tl.program_id(0)
-    for block in range(tl.program_id(1), tl.load(num_blocks_at), tl.num_programs(1)):
+    num_blocks = tl.load(num_blocks_at)
+    for block in range(tl.program_id(1), max_blocks, tl.num_programs(1)):
         entry = table_row + tl.load(block_slot_at + block)
         a0, end0 = tl.load(a_table_at + entry), tl.load(rank_table_at + entry)
         a1, end1, a2, end2 = a0, end0, a0, end0
@@ -220,6 +231,7 @@ def shrink_kernel(
             a2 = tl.load(a_table_at + entry + 2 * SLOTS)
             end2 = end1 + tl.load(rank_table_at + entry + 2 * SLOTS)
         row = tl.load(sorted_rows_at + block * ROWS + tl.arange(0, ROWS))
+        end2 = tl.where(block < num_blocks, end2, 0)
         is_row = (row >= 0)[:, None]
         x_row = x_at + row.to(tl.int64)[:, None] * INPUTS
         h_row = h_at + (plane.to(tl.int64) * num_rows + row)[:, None] * (SITES * MAX_RANK)
@@ -242,7 +254,7 @@ def shrink_kernel(
             tl.store(into, h, mask=is_row & tl.trans(is_rank))
 
 
-@triton.jit(do_not_specialize=["table_row", "num_rows"])
+@triton.jit(do_not_specialize=["table_row", "num_rows", "max_blocks"])
 def expand_kernel(
     h_at: tl.tensor,
     y_at: tl.tensor,
@@ -255,6 +267,7 @@ def expand_kernel(
     block_slot_at: tl.tensor,
     num_blocks_at: tl.tensor,
     num_rows: tl.tensor,
+    max_blocks: tl.tensor,
     OUTPUTS_0: tl.constexpr,
     OUTPUTS_1: tl.constexpr,
     OUTPUTS_2: tl.constexpr,
@@ -270,6 +283,7 @@ def expand_kernel(
     TILES_0: tl.constexpr = (OUTPUTS_0 + OUTPUT_TILE - 1) // OUTPUT_TILE
     TILES_1: tl.constexpr = TILES_0 + (OUTPUTS_1 + OUTPUT_TILE - 1) // OUTPUT_TILE
     STRIDE: tl.constexpr = OUTPUTS_0 + OUTPUTS_1 + OUTPUTS_2
+    WIDTH: tl.constexpr = SITES * MAX_RANK
     tile = tl.program_id(0)
     site, outputs, to_column = 0, OUTPUTS_0, 0
     if tile >= TILES_1:
@@ -278,28 +292,36 @@ def expand_kernel(
         site, outputs, to_column, tile = 1, OUTPUTS_1, OUTPUTS_0, tile - TILES_0
     column = tile * OUTPUT_TILE + tl.arange(0, OUTPUT_TILE)
     is_column = (column < outputs)[None, :]
-    for block in range(tl.program_id(1), tl.load(num_blocks_at), tl.num_programs(1)):
+    num_blocks = tl.load(num_blocks_at)
+    for block in range(tl.program_id(1), max_blocks, tl.num_programs(1)):
         entry = table_row + site * SLOTS + tl.load(block_slot_at + block)
-        rank = tl.load(rank_table_at + entry)
-        if rank > 0:
-            b_at = arena_at + tl.multiple_of(tl.load(b_table_at + entry), 8)
-            row = tl.load(sorted_rows_at + block * ROWS + tl.arange(0, ROWS))
+        rank, scale = tl.load(rank_table_at + entry), tl.load(scale_table_at + entry)
+        b_at = arena_at + tl.multiple_of(tl.load(b_table_at + entry), 8)
+        row = tl.load(sorted_rows_at + block * ROWS + tl.arange(0, ROWS))
+        if (rank > 0) & (block < num_blocks):
             is_row = (row >= 0)[:, None]
-            h_row = h_at + row.to(tl.int64)[:, None] * (SITES * MAX_RANK) + site * MAX_RANK
+            h_row = h_at + row.to(tl.int64)[:, None] * WIDTH + site * MAX_RANK
+            into = y_at + row.to(tl.int64)[:, None] * STRIDE + to_column + column[None, :]
+            y = tl.load(into, mask=is_row & is_column, other=0.0)
             delta = tl.zeros((ROWS, OUTPUT_TILE), tl.float32)
             for first in range(0, rank, RANK_TILE):
                 each = first + tl.arange(0, RANK_TILE)
                 is_rank = each < rank
                 is_read = is_row & (each < (rank + 3) // 4 * 4)[None, :]  # 16 bytes at once
-                h = tl.zeros((ROWS, RANK_TILE), tl.float32)
-                for plane in tl.static_range(PLANES):
-                    part = h_row + num_rows.to(tl.int64) * (plane * SITES * MAX_RANK) + each[None, :]
-                    h += tl.load(part, mask=is_read, other=0.0)
+                h = sum_planes(h_row + each[None, :], is_read, num_rows.to(tl.int64) * WIDTH, PLANES)
                 h = tl.where(is_rank[None, :], h, 0.0)  # what was read beyond is stale
                 b_tile = b_at + each[:, None] * outputs + column[None, :]
                 b = tl.load(b_tile, mask=is_rank[:, None] & is_column, other=0.0)
                 delta = tl.dot(h.to(tl.bfloat16), b, delta)
-            into = y_at + row.to(tl.int64)[:, None] * STRIDE + to_column + column[None, :]
-            y = tl.load(into, mask=is_row & is_column, other=0.0).to(tl.float32)
-            y += delta * tl.load(scale_table_at + entry)
+            y = y.to(tl.float32) + delta * scale
             tl.store(into, y.to(y_at.dtype.element_ty), mask=is_row & is_column)
+
+
+@triton.jit
+def sum_planes(
+    h_tile: tl.tensor, is_read: tl.tensor, plane_stride: tl.tensor, PLANES: tl.constexpr
+) -> tl.tensor:
+    h = tl.load(h_tile, mask=is_read, other=0.0)
+    for plane in tl.static_range(1, PLANES):
+        h += tl.load(h_tile + plane * plane_stride, mask=is_read, other=0.0)
+    return h

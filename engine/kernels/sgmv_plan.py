@@ -28,7 +28,7 @@ class SgmvPlan:
     """Views into a planner's buffers: the next `build` overwrites them."""
 
     sorted_rows: Tensor  # int32 [max_blocks * block_rows]: rows, block after block; BASE fills a block up
-    block_slot: Tensor  # int32 [max_blocks]
+    block_slot: Tensor  # int32 [max_blocks], always of some slot
     num_blocks: Tensor  # int32 [1]: blocks beyond are stale
     num_rows: int  # of the step's tensors, padding included
     block_rows: int
@@ -52,7 +52,7 @@ class SgmvPlanner:
             )
         )
         self._sorted_rows = torch.empty(most_rows, dtype=torch.int32, device=device)
-        self._block_slot = torch.empty(most_rows // DECODE_BLOCK_ROWS, dtype=torch.int32, device=device)
+        self._block_slot = torch.zeros(most_rows // DECODE_BLOCK_ROWS, dtype=torch.int32, device=device)
         self._num_blocks = torch.zeros(1, dtype=torch.int32, device=device)
 
     def build(self, token_slot: Tensor, num_tokens: Tensor) -> SgmvPlan:

@@ -24,7 +24,7 @@ NUM_SLOTS = 32
 PLAN = {"table_row": "i32", "sorted_rows_at": "*i32", "block_slot_at": "*i32", "num_blocks_at": "*i32"}
 SHRINK = {"x_at": "*bf16", "h_at": "*fp32", "a_table_at": "*i64"}
 EXPAND = {"h_at": "*fp32", "y_at": "*bf16", "b_table_at": "*i64", "scale_table_at": "*fp32"}
-BOTH = PLAN | {"arena_at": "*bf16", "rank_table_at": "*i32", "num_rows": "i32"}
+BOTH = PLAN | {"arena_at": "*bf16", "rank_table_at": "*i32", "num_rows": "i32", "max_blocks": "i32"}
 
 
 def llama_like(hidden: int, inner: int, kv: int) -> ArenaLayout:

@@ -145,6 +145,16 @@ def _constants(shape: AttentionShape, tile: Tile) -> dict[str, int]:
 
 
 @triton.jit
+def _operand(query: tl.tensor, cache: tl.tensor) -> tl.tensor:
+    """In the dtype of the products. FP8 codes are numbers of float16 (an instruction for two of them; bfloat16
+    takes three). A query beyond 65,504 becomes infinite, and what is made of it is found to be no number."""
+    if cache.dtype.element_ty.primitive_bitwidth == 8 and query.dtype == tl.bfloat16:
+        return query.to(tl.float16)
+    else:
+        return query
+
+
+@triton.jit
 def _load(
     cache: tl.tensor, table: tl.tensor, start: tl.tensor, end: tl.tensor, kv_head: tl.tensor,
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
@@ -217,7 +227,7 @@ def _decode_kernel(
         table = block_tables + row.to(tl.int64) * max_blocks
         heads = kv_head * GROUP + head
         line = tl.load(first_token + row).to(tl.int64) * HEADS + heads
-        query = tl.load(q + line[:, None] * DIM + dim[None, :], mask=mine, other=0.0)
+        query = _operand(tl.load(q + line[:, None] * DIM + dim[None, :], mask=mine, other=0.0), keys)
         top = tl.full([GROUP_PAD], -float("inf"), tl.float32)
         total = tl.zeros([GROUP_PAD], tl.float32)
         sums = tl.zeros([GROUP_PAD, DIM_PAD], tl.float32)
@@ -298,6 +308,7 @@ def _prefill_kernel(
     mine = (m < count * GROUP)[:, None] & (dim < DIM)[None, :]
     line = (tl.load(first_token + row) + first + token).to(tl.int64) * HEADS + kv_head * GROUP + m % GROUP
     query = tl.load(q + line[:, None] * DIM + dim[None, :], mask=(dim < DIM)[None, :], other=0.0)
+    query = _operand(query, keys)
     top = tl.full([ROWS], -float("inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     sums = tl.zeros([ROWS, DIM_PAD], tl.float32)

@@ -146,8 +146,8 @@ def _constants(shape: AttentionShape, tile: Tile) -> dict[str, int]:
 
 @triton.jit
 def _operand(query: tl.tensor, cache: tl.tensor) -> tl.tensor:
-    """In the dtype of the products. FP8 codes are numbers of float16 (an instruction for two of them; bfloat16
-    takes three). A query beyond 65,504 becomes infinite, and what is made of it is found to be no number."""
+    """In the dtype of the products. FP8 codes are numbers of float16 (an instruction for two; bfloat16 takes
+    three). A query beyond 65,504 becomes infinite, and what is made of it is found to be no number."""
     if cache.dtype.element_ty.primitive_bitwidth == 8 and query.dtype == tl.bfloat16:
         return query.to(tl.float16)
     else:

@@ -16,6 +16,8 @@ from engine.model.kv_scales import BUILT_IN_TEXT, find_scales, text_tokens
 from engine.model.quantization import quantize_weights
 from engine.model.weights import base_digest, load_weights
 
+LEAST_GRAPH_TOKENS = 256
+"""Of the largest captured step; one in which all that may run decodes is captured in any case."""
 USUAL_RANK = 64
 """Without a budget the arena holds as many adapters of this rank, on all sites, as there are slots."""
 
@@ -45,6 +47,7 @@ def _options(settings: CoreSettings, config: ModelConfig, length: int) -> GpuOpt
         num_slots=settings.slots,
         max_rows=settings.max_running,
         max_tokens=settings.token_budget,
+        max_graph_tokens=max(LEAST_GRAPH_TOKENS, settings.max_running),
         max_rank=MAX_RANK,
         arena_bytes=settings.device_adapter_bytes or _usual_arena(settings.slots, config),
     )

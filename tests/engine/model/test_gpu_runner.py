@@ -30,6 +30,7 @@ from engine.model.sampler import choose
 from engine.model.step_graphs import buckets, rounded_up
 from engine.model.weights import expected_shapes
 from tests.engine.kernels.test_kernels import Host
+from tests.gpu.random_model import random_fp8_weights
 
 CONFIG = parse_config(
     {
@@ -236,6 +237,25 @@ def test_keys_and_values_in_fp8_equal_the_twin() -> None:
     twin = Twin(scales)
     for rows in ([row(0, [5, 9, 11]), row(1, [4])], [row(1, [7], 1), row(0, [8], 3)]):
         assert_near(run(runner, *rows), twin.execute(rows))
+
+
+def test_weights_in_fp8_answer_near_those_that_they_stand_for() -> None:
+    coded = random_fp8_weights(CONFIG, CPU)
+    plain = {
+        name: tensor.to(torch.bfloat16) * coded[f"{name.removesuffix('.weight')}.weight_scale"].bfloat16()
+        if tensor.dtype is E4M3
+        else tensor
+        for name, tensor in coded.items()
+        if not name.endswith("_scale")
+    }
+    tokens = [5, 9, 11, 3, 60]
+    [one] = run(GpuRunner(CONFIG, coded, OPTIONS, CPU), row(0, tokens))
+    [other] = run(GpuRunner(CONFIG, plain, OPTIONS, CPU), row(0, tokens))
+    mine, theirs = told(one), told(other)
+    gaps = [abs(mine[token] - theirs[token]) for token in mine.keys() & theirs.keys()]
+    assert len(gaps) >= 15
+    assert 0 < max(gaps) < 0.4  # what FP8 activations cost: more than bfloat16, and far less than the spread
+    assert max(mine.values()) - min(mine.values()) > 1.0
 
 
 def test_codes_left_beside_a_norm_are_those_of_its_result() -> None:

@@ -103,6 +103,17 @@ void shrink_ranks(const PackedFactor& f, const Run& run, const T* x, int64_t wid
     }
 }
 
+// The first lines of what comes after a site's last ranks; within a site the next ranks follow in memory.
+inline void fetch_next(const Adapters& adapters, const FusedSites& sites, int64_t run, int site, bool last) {
+    if (!last) return;
+    if (++site == sites.count) {
+        site = 0;
+        if (++run == adapters.step.num_runs) return;
+    }
+    const PackedFactor& f = adapters.factor(adapters.step.runs[run], sites.first + site);
+    if (f.rank) fetch(f.a, AHEAD_BYTES);
+}
+
 // h of every run for all sites of a product. Units of work are SHRUNK_RANKS ranks of one run and site.
 template <class Form>
 void shrink(Team& team, const Adapters& adapters, const FusedSites& sites, const Inputs<Form>& x) {
@@ -125,11 +136,22 @@ void shrink(Team& team, const Adapters& adapters, const FusedSites& sites, const
                 for (int64_t u = low > at ? low : at; u < end && u < high; u++) {
                     int64_t rank = (u - at) * SHRUNK_RANKS;
                     lane_bits* h = adapters.shrunk(run, s);
+                    fetch_next(adapters, sites, r, s, end == u + 1);
                     if (f.is_bfloat16) shrink_ranks<T, bf16>(f, run, x.plain, x.plain_width, rank, h);
                     else shrink_ranks<T, float>(f, run, x.plain, x.plain_width, rank, h);
                 }
                 at = end;
             }
+    }
+}
+
+// Brings the runs' factors of one block near, while the base's product of it runs.
+inline void fetch_expansion(const Adapters& adapters, const FusedSites& sites, int64_t first_run, int64_t end_run, int64_t block) {
+    int site = sites.site(block);
+    for (int64_t r = first_run; r < end_run; r++) {
+        const PackedFactor& f = adapters.factor(adapters.step.runs[r], sites.first + site);
+        int64_t bytes = steps_of_rank(f) * STEP_BYTES;
+        if (f.rank) fetch(f.b + sites.local(block) * bytes, bytes);
     }
 }
 
@@ -148,11 +170,11 @@ inline void expand(const Adapters& adapters, const FusedSites& sites, int64_t fi
         const lane_bits* h = adapters.shrunk(run, site);
 #ifdef __AVX512BF16__
         if (f.is_bfloat16) {
-            multiply_block<Bfloat16Form>(run.count, rows, b, h, run.count, steps);
+            multiply<Bfloat16Form, 0>(run.count, rows, b, h, run.count, steps);
             continue;
         }
 #endif
-        multiply_block<Float32Form>(run.count, rows, b, h, run.count, steps);
+        multiply<Float32Form, 0>(run.count, rows, b, h, run.count, steps);
     }
 }
 

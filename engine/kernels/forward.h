@@ -80,9 +80,11 @@ void product(Team& team, const Packed& w, const Places& places, const Inputs<For
                     vec sums[2][TILE_ROWS];
                     for (int b = 0; b < unit; b++) {
                         int64_t block = u * unit + b;
+                        if (adapters)
+                            fetch_expansion(*adapters, sites, first_run[g], first_run[g + 1], block);
                         vec start = w.bias ? load(w.bias + block * LANES) : vec{};
                         for (int i = 0; i < count; i++) sums[b][i] = start;
-                        multiply_block<Form>(count, sums[b], w.weight + block * block_bytes, rows, places.stride, w.steps);
+                        motet::multiply<Form>(count, sums[b], w.weight + block * block_bytes, rows, places.stride, w.steps);
                         if (adapters)
                             expand(*adapters, sites, first_run[g], first_run[g + 1], g * places.stride, block, sums[b]);
                     }

@@ -49,37 +49,36 @@ struct Bfloat16Form {
 };
 #endif
 
+// Brings memory into the second-level cache.
+inline void fetch(const void* from, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char*)from + i, 0, 2);
+}
+
 template <class Form> constexpr int64_t STEPS_A_BLOCK = LANES / Form::PER_STEP;
 // Inputs are padded with zeros to whole vectors.
 template <class Form> inline int64_t steps_of(int64_t inputs) { return round_up(inputs, LANES) / Form::PER_STEP; }
 
-// sums[row] += `row` times the steps of all `blocks`, which follow each other. `stride`: rows of the group, of which R
-// are multiplied. `block_steps`: of each block but the last, which has `last_steps`.
-template <class Form, int R>
-inline void multiply_rows(vec* sums, const char* const* blocks, int num_blocks, const lane_bits* rows, int64_t stride,
-                          int64_t block_steps, int64_t last_steps) {
+// sums[row] += row times block. `stride`: rows of the group, of which R are multiplied.
+template <class Form, int R, int64_t AHEAD>
+inline void multiply_rows(vec* sums, const char* block, const lane_bits* rows, int64_t stride, int64_t steps) {
     vec held[R];
     for (int r = 0; r < R; r++) held[r] = sums[r];
-    for (int b = 0; b < num_blocks; b++) {
-        const char* block = blocks[b];
-        int64_t steps = b + 1 < num_blocks ? block_steps : last_steps;
-        for (int64_t s = 0; s < steps; s++) {
-            __builtin_prefetch(block + AHEAD_BYTES);
+    for (int64_t s = 0; s < steps; s++) {
+        if (AHEAD) __builtin_prefetch(block + AHEAD);
 #pragma GCC unroll 16
-            for (int r = 0; r < R; r++) held[r] = Form::multiply(held[r], block, rows[r]);
-            block += STEP_BYTES;
-            rows += stride;
-        }
+        for (int r = 0; r < R; r++) held[r] = Form::multiply(held[r], block, rows[r]);
+        block += STEP_BYTES;
+        rows += stride;
     }
     for (int r = 0; r < R; r++) sums[r] = held[r];
 }
 
 // The same for `count` rows, 1 to TILE_ROWS.
-template <class Form>
-__attribute__((noinline)) void multiply(int count, vec* sums, const char* const* blocks, int num_blocks,
-                                        const lane_bits* rows, int64_t stride, int64_t block_steps, int64_t last_steps) {
+template <class Form, int64_t AHEAD = AHEAD_BYTES>
+__attribute__((noinline)) void multiply(int count, vec* sums, const char* block, const lane_bits* rows, int64_t stride,
+                                        int64_t steps) {
 #define MOTET_ROWS(N) \
-    case N: multiply_rows<Form, N>(sums, blocks, num_blocks, rows, stride, block_steps, last_steps); break;
+    case N: multiply_rows<Form, N, AHEAD>(sums, block, rows, stride, steps); break;
     switch (count) {
         MOTET_ROWS(1) MOTET_ROWS(2) MOTET_ROWS(3) MOTET_ROWS(4) MOTET_ROWS(5) MOTET_ROWS(6) MOTET_ROWS(7) MOTET_ROWS(8)
         MOTET_ROWS(9) MOTET_ROWS(10) MOTET_ROWS(11) MOTET_ROWS(12) MOTET_ROWS(13) MOTET_ROWS(14) MOTET_ROWS(15)
@@ -87,11 +86,6 @@ __attribute__((noinline)) void multiply(int count, vec* sums, const char* const*
         default: __builtin_unreachable();
     }
 #undef MOTET_ROWS
-}
-
-template <class Form>
-inline void multiply_block(int count, vec* sums, const char* block, const lane_bits* rows, int64_t stride, int64_t steps) {
-    multiply<Form>(count, sums, &block, 1, rows, stride, steps, steps);
 }
 
 // Puts 16 elements (from `element`, a multiple of PER_STEP) of row `r` into its group; `n` of them at most.

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 namespace motet {
 
@@ -96,6 +99,36 @@ inline vec exp_nonpositive(vec x) {  // Cephes' polynomial; below -87 it is 0. N
     vec result = p * (vec)exponent;
     result = tiny ? vec{} : result;
     return (x != x) ? x : result;
+}
+
+// 2^x for x <= 0, within 2e-7 of it. NaN stays NaN.
+inline vec exp2_nonpositive(vec x) {
+#ifdef __AVX512F__
+    __m512 t = _mm512_max_ps(_mm512_set1_ps(-200.0f), (__m512)x);  // the second where one is NaN
+    __m512 whole = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vec f = (vec)_mm512_sub_ps(t, whole);
+#else
+    ivec tiny = (x < splat(-200.0f));
+    vec t = tiny ? splat(-200.0f) : x;
+    vec whole = __builtin_convertvector(__builtin_convertvector(t - 0.5f, ivec), vec);
+    vec f = t - whole;
+#endif
+    vec p = splat(1.535336188e-4f);
+    p = p * f + 1.339887440e-3f;
+    p = p * f + 9.618437357e-3f;
+    p = p * f + 5.550332470e-2f;
+    p = p * f + 2.402264791e-1f;
+    p = p * f + 6.931472028e-1f;
+    p = p * f + 1.0f;
+#ifdef __AVX512F__
+    return (vec)_mm512_scalef_ps((__m512)p, whole);
+#else
+    ivec low = (whole < splat(-126.0f));
+    vec bounded = low ? splat(-126.0f) : whole;
+    vec result = p * (vec)((__builtin_convertvector(bounded, ivec) + 127) << 23);
+    result = low ? vec{} : result;
+    return (x != x) ? x : result;
+#endif
 }
 
 }  // namespace motet

@@ -96,72 +96,144 @@ void rotate_token(const Model& m, const Layer& layer, const float* qkv, const in
     }
 }
 
+// Rows of queries and of their weights lie one after the other, so that a row's 16 numbers are stored as they come.
+constexpr int64_t ROW_STEPS = MAX_HEAD_DIM + LANES;
+constexpr int64_t TILE_POSITIONS = TILE_CELLS * LANES;
+
+// sums[b][r] += row r times block b: `count` steps of B blocks at once, since few rows alone would wait for their sums.
+template <class Form, int R, int B, int64_t ROW>
+inline void multiply_blocks(vec (*sums)[TILE_ROWS], const char* const* blocks, const lane_bits* rows, int64_t count) {
+    vec held[B][R];
+    for (int b = 0; b < B; b++)
+        for (int r = 0; r < R; r++) held[b][r] = sums[b][r];
+    for (int64_t s = 0; s < count; s++) {
+#pragma GCC unroll 4
+        for (int b = 0; b < B; b++) {
+#pragma GCC unroll 16
+            for (int r = 0; r < R; r++)
+                held[b][r] = Form::multiply(held[b][r], blocks[b] + s * STEP_BYTES, rows[r * ROW + s]);
+        }
+    }
+    for (int b = 0; b < B; b++)
+        for (int r = 0; r < R; r++) sums[b][r] = held[b][r];
+}
+
+// scores[cell][query] of `cells` cells of keys.
+template <class Form, int R, int AT_ONCE>
+void score(vec (*scores)[TILE_ROWS], const char* const* keys, int cells, const lane_bits* q, int64_t steps) {
+    for (int c = 0; c < cells; c++)
+        for (int r = 0; r < R; r++) scores[c][r] = vec{};
+    int c = 0;
+    for (; c + AT_ONCE <= cells; c += AT_ONCE)
+        multiply_blocks<Form, R, AT_ONCE, ROW_STEPS>(scores + c, keys + c, q, steps);
+    for (; c < cells; c++) multiply_blocks<Form, R, 1, ROW_STEPS>(scores + c, keys + c, q, steps);
+}
+
+// sums[block of head_dim][query] += the weights times `cells` cells of values, the last up to `last_steps`.
+template <class Form, int R, int AT_ONCE>
+void weigh(vec (*sums)[TILE_ROWS], const char* const* values, int cells, const lane_bits* weights, int64_t last_steps,
+           int64_t dim_blocks) {
+    constexpr int64_t steps = STEPS_A_BLOCK<Form>, row = TILE_POSITIONS;
+    int64_t d = 0;
+    auto pass = [&](auto at_once) {
+        constexpr int B = decltype(at_once)::value;
+        for (int c = 0; c < cells; c++) {
+            const char* blocks[B];
+            for (int b = 0; b < B; b++) blocks[b] = values[c] + (d + b) * steps * STEP_BYTES;
+            multiply_blocks<Form, R, B, row>(sums + d, blocks, weights + c * steps, c + 1 < cells ? steps : last_steps);
+        }
+        d += B;
+    };
+    while (d + AT_ONCE <= dim_blocks) pass(std::integral_constant<int, AT_ONCE>{});
+    while (d < dim_blocks) pass(std::integral_constant<int, 1>{});
+}
+
 // At most TILE_ROWS queries of one kv head whose softmax advances together.
 template <class Form> struct Queries {
     int count;
     int64_t last;  // the highest position
     int64_t positions[TILE_ROWS];
-    float top[TILE_ROWS];
+    float top[TILE_ROWS];  // powers of two
     vec total[TILE_ROWS];  // by lane
-    lane_bits q[MAX_HEAD_DIM * TILE_ROWS];            // [steps of head_dim][count]
-    vec sums[MAX_HEAD_DIM / LANES * TILE_ROWS];       // [blocks of head_dim][TILE_ROWS]
+    lane_bits q[ROW_STEPS * TILE_ROWS];
+    vec sums[MAX_HEAD_DIM / LANES][TILE_ROWS];
+
+    void take(int i, int64_t position, const typename Form::element* from, int64_t head_dim) {
+        positions[i] = last = position;
+        top[i] = -INFINITY;
+        total[i] = vec{};
+        for (int64_t b = 0; b < blocks_of(head_dim); b++) {
+            sums[b][i] = vec{};
+            Form::cut(load_some(from + b * LANES, head_dim - b * LANES), q + i * ROW_STEPS + b * STEPS_A_BLOCK<Form>);
+        }
+    }
 
     // Takes in positions start .. start + 63, as far as they go. `keys`, `values`: the tile's cells, as blocks.
-    void visit(const Model& m, int64_t start, const char* const* keys, const char* const* values, float scale) {
-        int64_t padded = round_up(m.head_dim, LANES);
-        int cells = int((last - start) / LANES + 1 < TILE_CELLS ? (last - start) / LANES + 1 : TILE_CELLS);
-        vec scores[TILE_CELLS][TILE_ROWS];
-        for (int c = 0; c < cells; c++) {
-            for (int i = 0; i < count; i++) scores[c][i] = vec{};
-            multiply_block<Form>(count, scores[c], keys[c], q, count, padded / Form::PER_STEP);
-        }
-        lane_bits weights[TILE_CELLS * LANES * TILE_ROWS];
-        for (int i = 0; i < count; i++) soften(m, i, start, cells, scores, scale, weights);
-        int64_t left = last - start - (cells - 1) * LANES + 1, in_last = left < LANES ? left : LANES;
-        int64_t whole = in_last / Form::PER_STEP;
-        for (int64_t b = 0; b < padded / LANES; b++) {
-            const char* blocks[TILE_CELLS];
-            for (int c = 0; c < cells; c++) blocks[c] = values[c] + b * STEPS_A_BLOCK<Form> * STEP_BYTES;
-            multiply<Form>(count, sums + b * TILE_ROWS, blocks, cells, weights, count, STEPS_A_BLOCK<Form>, whole);
-            if (in_last % Form::PER_STEP) {  // the odd half of this step is not written yet: it may hold anything
-                uint32_t step[LANES];
-                std::memcpy(step, blocks[cells - 1] + whole * STEP_BYTES, sizeof step);
-                for (uint32_t& pair : step) pair &= 0xffffu;
-                multiply_block<Form>(count, sums + b * TILE_ROWS, (const char*)step,
-                                     weights + ((cells - 1) * STEPS_A_BLOCK<Form> + whole) * count, count, 1);
-            }
+    // `scale`: of the scores, in powers of two.
+    void visit(int64_t head_dim, int64_t start, const char* const* keys, const char* const* values, float scale) {
+        switch (count) {
+#define MOTET_QUERIES(N, AT_ONCE) \
+    case N: visit_all<N, AT_ONCE>(head_dim, start, keys, values, scale); break;
+            MOTET_QUERIES(1, 4) MOTET_QUERIES(2, 4) MOTET_QUERIES(3, 4) MOTET_QUERIES(4, 4) MOTET_QUERIES(5, 2)
+            MOTET_QUERIES(6, 2) MOTET_QUERIES(7, 2) MOTET_QUERIES(8, 2) MOTET_QUERIES(9, 1) MOTET_QUERIES(10, 1)
+            MOTET_QUERIES(11, 1) MOTET_QUERIES(12, 1) MOTET_QUERIES(13, 1) MOTET_QUERIES(14, 1) MOTET_QUERIES(15, 1)
+            MOTET_QUERIES(16, 1)
+#undef MOTET_QUERIES
+            default: __builtin_unreachable();
         }
     }
 
   private:
-    void soften(const Model& m, int i, int64_t start, int cells, vec (*scores)[TILE_ROWS], float scale, lane_bits* weights) {
+    template <int N, int AT_ONCE>
+    void visit_all(int64_t head_dim, int64_t start, const char* const* keys, const char* const* values, float scale) {
+        constexpr int64_t PER_STEP = Form::PER_STEP;
+        int64_t dim_blocks = blocks_of(head_dim), left = last - start + 1;
+        int cells = int(left < TILE_POSITIONS ? blocks_of(left) : TILE_CELLS);
+        vec scores[TILE_CELLS][TILE_ROWS];
+        score<Form, N, AT_ONCE>(scores, keys, cells, q, dim_blocks * STEPS_A_BLOCK<Form>);
+        lane_bits weights[TILE_POSITIONS * TILE_ROWS] __attribute__((aligned(64)));
+        for (int i = 0; i < N; i++) soften(dim_blocks, i, start, cells, scores, scale, weights + i * TILE_POSITIONS);
+        int64_t in_last = left - (cells - 1) * LANES < LANES ? left - (cells - 1) * LANES : LANES;
+        weigh<Form, N, AT_ONCE>(sums, values, cells, weights, in_last / PER_STEP, dim_blocks);
+        if (in_last % PER_STEP) {  // the odd half of this step is not written yet: it may hold anything
+            int64_t at = in_last / PER_STEP;
+            for (int64_t d = 0; d < dim_blocks; d++) {
+                uint32_t step[LANES];
+                std::memcpy(step, values[cells - 1] + (d * STEPS_A_BLOCK<Form> + at) * STEP_BYTES, sizeof step);
+                for (uint32_t& pair : step) pair &= 0xffffu;
+                const char* block = (const char*)step;
+                multiply_blocks<Form, N, 1, TILE_POSITIONS>(sums + d, &block, weights + (cells - 1) * STEPS_A_BLOCK<Form> + at, 1);
+            }
+        }
+    }
+
+    void soften(int64_t dim_blocks, int i, int64_t start, int cells, vec (*scores)[TILE_ROWS], float scale, lane_bits* weights) {
         const ivec lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-        vec best = splat(-INFINITY);
+        vec score[TILE_CELLS], best = splat(-INFINITY);
         for (int c = 0; c < cells; c++) {
-            int32_t seen = int32_t(positions[i] - start - c * LANES);
-            vec score = scores[c][i] * scale;
-            if (seen < LANES - 1) score = lanes <= (ivec{} + seen) ? score : splat(-INFINITY);
-            scores[c][i] = score;
-            best = best > score ? best : score;  // a NaN is lost here, but not in its weight below
+            int64_t seen = positions[i] - start - c * LANES;
+            score[c] = scores[c][i] * scale;
+            if (seen < LANES - 1) score[c] = lanes <= (ivec{} + int32_t(seen)) ? score[c] : splat(-INFINITY);
+            best = best > score[c] ? best : score[c];  // a NaN is lost here, but not in its weight below
         }
         float peak = highest(best);
         peak = peak > top[i] ? peak : top[i];
-        if (peak == -INFINITY) {  // nothing is seen in this tile, or nothing finite
+        if (peak == -INFINITY) {  // nothing is seen in this tile, or nothing that is a number
             bool any = positions[i] >= start;
-            for (int c = 0; c < cells; c++) put<Form>(weights, count, i, c * LANES, any ? splat(NAN) : vec{});
+            for (int c = 0; c < cells; c++) Form::cut(any ? splat(NAN) : vec{}, weights + c * STEPS_A_BLOCK<Form>);
             if (any) total[i] = splat(NAN);
             return;
         }
         if (peak != top[i]) {
-            float shrink = std::exp(top[i] - peak);
+            float shrink = std::exp2(top[i] - peak);
             total[i] *= shrink;
-            for (int64_t b = 0; b < round_up(m.head_dim, LANES) / LANES; b++) sums[b * TILE_ROWS + i] *= shrink;
+            for (int64_t b = 0; b < dim_blocks; b++) sums[b][i] *= shrink;
             top[i] = peak;
         }
         for (int c = 0; c < cells; c++) {
-            vec p = exp_nonpositive(scores[c][i] - peak);
+            vec p = exp2_nonpositive(score[c] - peak);
             total[i] += p;
-            put<Form>(weights, count, i, c * LANES, p);
+            Form::cut(p, weights + c * STEPS_A_BLOCK<Form>);
         }
     }
 };
@@ -174,26 +246,21 @@ void attend_chunk(const Model& m, const Layer& layer, const Chunk& chunk, int64_
     Queries<Form> parts[MAX_GROUPED / TILE_ROWS];
     int64_t group = m.num_heads / m.num_kv_heads, count = chunk.num_tokens * group;
     int num_parts = int((count + TILE_ROWS - 1) / TILE_ROWS);
-    int64_t share = (count + num_parts - 1) / num_parts, padded = round_up(m.head_dim, LANES);
+    int64_t share = (count + num_parts - 1) / num_parts;
     for (int p = 0; p < num_parts; p++) {
         Queries<Form>& part = parts[p];
         part.count = int(count - p * share < share ? count - p * share : share);
-        std::memset(part.sums, 0, sizeof(vec) * TILE_ROWS * (padded / LANES));
         for (int i = 0; i < part.count; i++) {
             int64_t token = chunk.first_token + (p * share + i) / group, head = kv_head * group + (p * share + i) % group;
-            part.positions[i] = part.last = chunk.position + (p * share + i) / group;
-            part.top[i] = -INFINITY;
-            part.total[i] = vec{};
-            const T* from = q + (token * m.num_heads + head) * m.head_dim;
-            for (int64_t d = 0; d < padded; d += LANES)
-                put<Form>(part.q, part.count, i, d, load_some(from + d, m.head_dim - d));
+            part.take(i, chunk.position + (p * share + i) / group, q + (token * m.num_heads + head) * m.head_dim, m.head_dim);
         }
     }
     Cells<Form, E> cells(m);
     int64_t last = chunk.position + chunk.num_tokens - 1;
+    float scale = m.attention_scale * layer.key_scale * 1.44269504f;
     constexpr bool widened = !std::is_same<T, E>::value;
     T space[widened ? 2 * TILE_CELLS * MAX_HEAD_DIM * LANES : 1] __attribute__((aligned(64)));
-    for (int64_t start = 0; start <= last; start += TILE_CELLS * LANES) {
+    for (int64_t start = 0; start <= last; start += TILE_POSITIONS) {
         const char *keys[TILE_CELLS], *values[TILE_CELLS];
         for (int c = 0; c < TILE_CELLS && start + c * LANES <= last; c++) {
             int64_t at = cells.of(table, start + c * LANES, kv_head);
@@ -201,15 +268,20 @@ void attend_chunk(const Model& m, const Layer& layer, const Chunk& chunk, int64_
             values[c] =
                 as_blocks<Form>((const E*)layer.values + at, cells.size, space + (widened ? (2 * c + 1) * cells.size : 0));
         }
+        for (int64_t next = start + TILE_POSITIONS; next <= last && next < start + 2 * TILE_POSITIONS; next += LANES) {
+            int64_t at = cells.of(table, next, kv_head);
+            fetch((const E*)layer.keys + at, cells.size * sizeof(E));
+            fetch((const E*)layer.values + at, cells.size * sizeof(E));
+        }
         for (int p = 0; p < num_parts; p++)
-            if (start <= parts[p].last) parts[p].visit(m, start, keys, values, m.attention_scale * layer.key_scale);
+            if (start <= parts[p].last) parts[p].visit(m.head_dim, start, keys, values, scale);
     }
     for (int p = 0; p < num_parts; p++)
         for (int i = 0; i < parts[p].count; i++) {
             int64_t token = chunk.first_token + (p * share + i) / group, head = kv_head * group + (p * share + i) % group;
             float weight = layer.value_scale / sum(parts[p].total[i]);
             for (int64_t d = 0; d < m.head_dim; d += LANES)
-                out.put(place_of[token], head * m.head_dim + d, parts[p].sums[d / LANES * TILE_ROWS + i] * weight,
+                out.put(place_of[token], head * m.head_dim + d, parts[p].sums[d / LANES][i] * weight,
                         m.head_dim - d);
         }
 }

@@ -94,9 +94,10 @@ class Claims:
         return [v for v in candidates if v.owner == owner or rest.may_take(owner, size, v)]
 
     def rank(self, victim: Entry) -> tuple[bool, bool, bool]:
-        """Before worth counts: unwanted ones go first, of owners above their share, that aren't kept."""
+        """Before worth counts: the unwanted go first, of owners above their share or long idle, not kept."""
         is_kept = victim.artefact in self._kept or victim.kept_until >= self._now
-        return (victim.users > 0, self._held[victim.owner] <= self._shares.most, is_kept)
+        is_within_share = self._held[victim.owner] <= self._shares.most and not self._is_stale(victim)
+        return (victim.users > 0, is_within_share, is_kept)
 
     def _is_stale(self, entry: Entry) -> bool:
         is_idle = entry.users == 0 and entry.pins == 0 and entry.kept_until < self._now

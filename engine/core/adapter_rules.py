@@ -45,11 +45,11 @@ class AdapterRules:
     hint_keep_s: float = 10.0  # a prefetched adapter waits for its first use this long
 
     # who keeps a slot while others wait for one
-    probation_share: float = 0.25  # of the slots, at least one: no popularity keeps anyone there
+    probation_share: float = 0.125  # of the slots, at least one: no popularity keeps anyone there
     hot_ratio: float = 2.0  # so many times as popular as the least popular: it keeps its slot
     hot_margin: float = 3.0  # and so many requests more
     half_life_s: float = 60.0  # a request counts half as much for popularity after this time
-    hot_gaps: float = 2.0  # while idle, for so many of its usual gaps between requests
+    hot_gaps: float = 4.0  # while idle, for so many of its usual gaps between requests
     hot_idle_s: float = 5.0  # but not for longer than this
     slot_deadline_s: float = 10.0  # one that has waited so long gets the next slot, whoever is popular
 

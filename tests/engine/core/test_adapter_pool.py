@@ -239,7 +239,7 @@ def test_forty_adapters_over_eight_slots_starve_none(
     def hot_in_flight() -> Counter[str]:
         return Counter(r.artefact for r in bench.loop._open if r.artefact and r.artefact[0] == "h")
 
-    for step in range(300):
+    for step in range(150):
         open_hot = hot_in_flight()
         for i in range(8):
             if open_hot[f"h{i}"] < 4:
@@ -251,7 +251,7 @@ def test_forty_adapters_over_eight_slots_starve_none(
     assert all(frame.outcome is Outcome.FINISHED for frame in bench.all_ended())
     assert len(bench.all_ended()) == len(asked)
     waits = [frame.timings.queue_ms / 1000 for frame in bench.all_ended() if frame.request[0] == "c"]
-    assert len(waits) == 60
+    assert len(waits) == 30
     limit_s = 30.0
     assert max(waits) < limit_s, f"the longest wait was {max(waits):.1f} s"
 

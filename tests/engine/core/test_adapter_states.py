@@ -61,11 +61,11 @@ class HandLoaders:
             self._done.append(LoadDone(ref_of(name), None, is_elsewhere=True))
         else:
             self.near.add(name)
-            tier = Tier.DISK if lane is Lane.DISK else Tier.STORE
-            device_bytes = -(-SIZES[name] // PAGE) * PAGE
-            self._done.append(
-                LoadDone(ref_of(name), LoadedAdapter(name, SIZES[name], tier, 5.0, device_bytes))
-            )
+            self._done.append(LoadDone(ref_of(name), self.loaded(name, lane)))
+
+    def loaded(self, name: str, lane: Lane) -> LoadedAdapter:
+        tier = Tier.DISK if lane is Lane.DISK else Tier.STORE
+        return LoadedAdapter(name, SIZES[name], tier, 5.0, -(-SIZES[name] // PAGE) * PAGE)
 
     def finished(self) -> list[LoadDone]:
         done, self._done = self._done, []

@@ -42,9 +42,15 @@ class CoreUse(RuleBasedStateMachine):
     """A small core under pressure: few blocks, two slots, four adapters, small steps."""
 
     @initialize(
-        num_blocks=st.integers(17, 40), step_tokens=st.integers(9, 64), host=st.sampled_from([1_500, 9_000])
+        num_blocks=st.integers(17, 40),
+        step_tokens=st.integers(9, 64),
+        host=st.sampled_from([1_500, 9_000]),
+        adapters=st.sampled_from([None, 1]),
+        itl_ms=st.sampled_from([None, 25.0]),
     )
-    def start(self, num_blocks: int, step_tokens: int, host: int) -> None:
+    def start(
+        self, num_blocks: int, step_tokens: int, host: int, adapters: int | None, itl_ms: float | None
+    ) -> None:
         self.directory = tempfile.TemporaryDirectory()
         self.bench = Bench(
             Path(self.directory.name),
@@ -53,6 +59,8 @@ class CoreUse(RuleBasedStateMachine):
             host_budget_bytes=host,
             max_running=8,
             num_slots=2,
+            max_adapters_per_step=adapters,
+            target_itl_ms=itl_ms,
         )
         self.sent: dict[str, AddRequest] = {}
         self.stopped: dict[str, dict[int, int]] = {}
@@ -67,6 +75,10 @@ class CoreUse(RuleBasedStateMachine):
     def run_some(self, count: int) -> None:
         for _ in range(count):
             self.bench.step()
+
+    @rule(duration_s=st.floats(1e-4, 10.0))
+    def a_step_took(self, duration_s: float) -> None:
+        self.bench.loop._scheduler.observe(self.bench.loop._scheduler.planned, duration_s)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
@@ -96,7 +108,7 @@ class CoreUse(RuleBasedStateMachine):
     @invariant()
     def steps_keep_their_limits(self) -> None:
         assert self.bench.runner.most_tokens <= self.bench.config.step_tokens
-        assert self.bench.runner.most_adapters <= self.bench.config.num_slots
+        assert self.bench.runner.most_adapters <= self.bench.config.adapters_per_step
 
     def teardown(self) -> None:
         if not hasattr(self, "bench"):
@@ -208,6 +220,55 @@ def test_the_last_to_come_in_the_lowest_class_is_preempted_first(make_bench: Cal
     assert bench.loop._scheduler.counters.preemptions > 0
     assert [e.request for e in bench.all_ended()] == ["interactive", "standard", "batch"]
     assert [bench.tokens(r.request) for r in requests] == [expected(r) for r in requests]
+
+
+def test_who_has_most_left_to_generate_is_preempted_first(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(num_blocks=20)
+    left = {"middle": 40, "most": 60, "least": 26}
+    bench.send(*[add(name, [1 + i] * 8, Ask(max_tokens=n)) for i, (name, n) in enumerate(left.items())])
+    scheduler = bench.loop._scheduler
+    for _ in range(60):
+        bench.step()
+        if scheduler.counters.preemptions:
+            break
+    assert [s.request.add.request for s in scheduler._admission.waiting] == ["most"]
+    bench.run()
+    assert [e.request for e in bench.all_ended()] == ["least", "middle", "most"]
+
+
+def test_what_a_tenant_waits_for_keeps_nothing_from_one_that_holds_less(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench(num_blocks=60, reserve_after_s=0.5, step_s=0.1)
+    bench.send(add("running", [1] * 100, Ask(tenant="flood", max_tokens=40)))
+    bench.step()
+    bench.send(add("big", [2] * 180, Ask(tenant="flood", max_tokens=2)))
+    for _ in range(10):
+        bench.step()  # now the flood's second is late, and what is free is kept for it
+    bench.send(
+        add("own", [3] * 16, Ask(tenant="flood", max_tokens=2)),
+        add("quiet", [4] * 16, Ask(tenant="quiet", max_tokens=2)),
+    )
+    bench.step()
+    running = {s.request.add.request for s in bench.loop._scheduler._admission.running}
+    assert running == {"running", "quiet"}
+    bench.run()
+
+
+def test_the_base_is_in_every_step_and_adapters_take_turns(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(num_slots=4, max_adapters_per_step=1)
+    names = ["a", "b", "c", None]
+    asks = [add(f"{name}", [1 + i] * 4, Ask(adapter=name, max_tokens=12)) for i, name in enumerate(names)]
+    bench.send(*asks)
+    for _ in range(13):
+        bench.step()
+    assert len(bench.tokens("None")) == 12
+    shares = [len(bench.tokens(name)) for name in ("a", "b", "c")]
+    assert sum(shares) >= 10
+    assert min(shares) >= 2
+    bench.run()
+    assert [bench.tokens(ask.request) for ask in asks] == [expected(ask) for ask in asks]
+    assert bench.runner.most_adapters == 1
 
 
 def test_an_admission_leaves_room_to_grow_while_others_run(make_bench: Callable[..., Bench]) -> None:

@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton
 import triton.language as tl
 from triton.runtime import interpreter
+
+DEVICE = "cpu" if triton.knobs.runtime.interpret else "cuda"  # of tests that serve for both
 
 
 def mend_interpreter() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from engine.kernels.attention_plan import AttentionPlan, AttentionRows, build_plan, new_plan, new_rows
 from engine.kernels.reference_gpu import Cells
 from engine.kernels.shapes import AttentionShape, LayerCache
+from tests.engine.kernels.interpreter import DEVICE
 
 NO_BLOCK = 2**30  # far outside of any cache
 
@@ -62,22 +63,22 @@ def lay_out(
     capacity = capacity or num_tokens + 3
     q = torch.full((capacity, shape.num_heads, shape.head_dim), torch.nan)
     max_blocks = max([-(-length // shape.block_size) for length in lengths], default=1) + 1
-    rows = new_rows(max_rows or len(sequences) + 2, max_blocks, "cpu")
+    rows = new_rows(max_rows or len(sequences) + 2, max_blocks, DEVICE)
     write_rows(shape, rows, sequences, scattered)
     for row, each in enumerate(sequences):
         numbers = torch.Generator().manual_seed(each.name * 1_000_003 + 17)
         first = int(rows.first_token[row])
         places = torch.arange(lengths[row])
-        cells = rows.block_tables[row].long()[places // shape.block_size] * shape.block_size
+        cells = rows.block_tables[row].cpu().long()[places // shape.block_size] * shape.block_size
         cells += places % shape.block_size
         for half in halves:
             Cells(half)[cells] = _draw(numbers, lengths[row], shape.num_kv_heads, shape.head_dim)
         queries = _draw(numbers, lengths[row], shape.num_heads, shape.head_dim)
         q[first : first + each.count] = queries[each.position :]
-    plan = new_plan(shape, rows.num_tokens.shape[0], capacity, "cpu")
+    plan = new_plan(shape, rows.num_tokens.shape[0], capacity, DEVICE)
     build_plan(rows, plan, shape)
-    keys, values = (half.to(kv_dtype or dtype) for half in halves)
-    return Pages(shape, rows, plan, LayerCache(keys, values, *scales), q.to(dtype))
+    keys, values = (half.to(DEVICE, kv_dtype or dtype) for half in halves)
+    return Pages(shape, rows, plan, LayerCache(keys, values, *scales), q.to(DEVICE, dtype))
 
 
 def write_rows(

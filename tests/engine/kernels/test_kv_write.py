@@ -12,6 +12,7 @@ from engine.kernels.attention_plan import build_plan
 from engine.kernels.reference_gpu import Cells
 from engine.kernels.shapes import AttentionShape, HeadNorms, LayerCache
 from tests.engine.kernels.hopper import HopperCompiler
+from tests.engine.kernels.interpreter import DEVICE
 from tests.engine.kernels.paged_rows import PagedSequence, Pages, lay_out
 
 One = PagedSequence
@@ -25,7 +26,7 @@ SHAPES = [
 
 
 def draw(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def qkv_of(pages: Pages, dtype: torch.dtype, seed: int = 1) -> Tensor:
@@ -69,7 +70,7 @@ def test_the_cache_gets_what_the_twin_writes(
     rtol = 1e-5 if dtype is torch.float32 else 2**-7
     torch.testing.assert_close(q, wanted_q[: pages.num_tokens], rtol=rtol, atol=1e-5)
     mine = pages.plan.token_cell[: pages.num_tokens].long()
-    others = torch.ones(pages.cache.keys.shape[0] * shape.block_size, dtype=torch.bool)
+    others = torch.ones(pages.cache.keys.shape[0] * shape.block_size, dtype=torch.bool, device=DEVICE)
     others[mine] = False
     elsewhere = others.nonzero().flatten()
     for ours, theirs, before in (
@@ -87,10 +88,12 @@ def test_the_cache_gets_what_the_twin_writes(
 def test_what_is_too_large_saturates_and_what_is_no_number_stays_none() -> None:
     shape = AttentionShape(1, 1, 16, 16, 0.1, 1e-5)
     pages = lay_out(shape, [One(1, 4)], kv_dtype=FP8, scales=(1.0, 2.0))
-    qkv = torch.zeros(pages.q.shape[0], 3 * 16)
+    qkv = torch.zeros(pages.q.shape[0], 3 * 16, device=DEVICE)
     odd = torch.tensor([1e6, -1e6, torch.nan, torch.inf, -torch.inf, 448.0, 464.0, 896.0, 9e2, 2**-9, 2**-10])
-    qkv[0, 16:27] = qkv[0, 32:43] = odd
-    _, cache = written(pages, qkv, None, torch.cat((torch.ones(64, 8), torch.zeros(64, 8)), dim=1))
+    qkv[0, 16:27] = qkv[0, 32:43] = odd.to(DEVICE)
+    _, cache = written(
+        pages, qkv, None, torch.eye(2, device=DEVICE)[:1].repeat_interleave(8, 1).repeat(64, 1)
+    )
     cell = pages.plan.token_cell[:1].long()
     key, value = (Cells(half)[cell].float()[0, 0, :11] for half in (cache.keys, cache.values))
     nan = torch.nan
@@ -102,7 +105,7 @@ def test_what_is_too_large_saturates_and_what_is_no_number_stays_none() -> None:
 
 
 def assert_same(ours: Tensor, wanted: list[float]) -> None:
-    assert torch.equal(ours.nan_to_num(nan=-1.0), torch.tensor(wanted).nan_to_num(nan=-1.0))
+    assert torch.equal(ours.cpu().nan_to_num(nan=-1.0), torch.tensor(wanted).nan_to_num(nan=-1.0))
 
 
 def test_a_token_is_written_alike_in_any_company() -> None:
@@ -111,7 +114,7 @@ def test_a_token_is_written_alike_in_any_company() -> None:
     alone = lay_out(shape, [One(1, 31)])
     crowd = lay_out(shape, [*MIXED[1:], One(1, 31)], max_rows=9, capacity=16, seed=5)
     qkv, at = qkv_of(crowd, torch.float32), crowd.num_tokens - 1
-    mine = torch.zeros(alone.q.shape[0], qkv.shape[1])
+    mine = torch.zeros(alone.q.shape[0], qkv.shape[1], device=DEVICE)
     mine[0] = qkv[at]
     q, cache = written(alone, mine, norms, cos_sin)
     crowd_q, crowd_cache = written(crowd, qkv, norms, cos_sin)
@@ -128,10 +131,10 @@ def test_a_block_beyond_two_to_the_31_elements_is_written() -> None:
     block = 2**31 // (16 * 128) + 1
     pages.rows.block_tables[0, 0] = block
     build_plan(pages.rows, pages.plan, shape)
-    keys, values = (torch.empty(block + 1, 1, 16, 128, dtype=FP8) for _ in range(2))
+    keys, values = (torch.empty(block + 1, 1, 16, 128, dtype=FP8, device=DEVICE) for _ in range(2))
     keys[block], values[block] = torch.nan, torch.nan
     qkv, q = qkv_of(pages, torch.float32), torch.empty_like(pages.q)
-    kv_write.rotate_and_store(shape, pages.plan, qkv, None, torch.ones(64, 128), LayerCache(keys, values), q)
+    kv_write.rotate_and_store(shape, pages.plan, qkv, None, draw(2, 64, 128), LayerCache(keys, values), q)
     assert torch.equal(bits(values[block, 0, 3]), bits(qkv[0, 256:].to(FP8)))
     assert keys[block, 0, 3].float().isfinite().all()
     assert keys[block, 0, :3].float().isnan().all()

@@ -11,13 +11,14 @@ from engine.kernels.reference import ReferenceKernels
 from engine.kernels.rowwise_triton import add_norm, new_codes, silu_mul
 from engine.model.quantization import quantize_rows
 from tests.engine.kernels.hopper import HopperCompiler
+from tests.engine.kernels.interpreter import DEVICE
 
 DTYPES = [torch.float32, torch.bfloat16]
 SIZES = [(1, 16), (3, 7), (2, 576), (5, 1025)]
 
 
 def draw(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
 
 
 def near(ours: Tensor, wanted: Tensor) -> None:
@@ -38,8 +39,8 @@ def test_norm_and_residual_equal_their_twin(dtype: torch.dtype, rows: int, width
     weight = draw(1, width, dtype=dtype)
     for delta in (draw(2, rows, width, dtype=dtype), None):
         ours, twins = draw(3, rows, width), draw(3, rows, width)
-        out = torch.full((rows, width), torch.nan, dtype=dtype)
-        codes = new_codes(rows, width, "cpu") if coded else None
+        out = torch.full((rows, width), torch.nan, dtype=dtype, device=DEVICE)
+        codes = new_codes(rows, width, DEVICE) if coded else None
         add_norm(ours, delta, weight, 1e-5, out, codes)
         near(out, ReferenceKernels().add_norm(twins, delta, weight, 1e-5))
         assert torch.equal(ours, twins)
@@ -52,8 +53,8 @@ def test_norm_and_residual_equal_their_twin(dtype: torch.dtype, rows: int, width
 @pytest.mark.parametrize("coded", [False, True])
 def test_silu_equals_its_twin(dtype: torch.dtype, rows: int, width: int, coded: bool) -> None:
     gate_up = (draw(4, rows, 2 * width) * 60).to(dtype)  # far enough out for both ends of the exponential
-    out = torch.full((rows, width), torch.nan, dtype=dtype)
-    codes = new_codes(rows, width, "cpu") if coded else None
+    out = torch.full((rows, width), torch.nan, dtype=dtype, device=DEVICE)
+    codes = new_codes(rows, width, DEVICE) if coded else None
     silu_mul(gate_up, out, codes)
     near(out, ReferenceKernels().silu_mul(gate_up))
     if codes is not None:
@@ -62,9 +63,9 @@ def test_silu_equals_its_twin(dtype: torch.dtype, rows: int, width: int, coded: 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_codes_equal_their_twin_from_zero_to_huge(dtype: torch.dtype) -> None:
-    sizes = torch.tensor([1.0, 1e-3, 1e-20, 1e-38, 0.0, 1e4, 1e30]).unsqueeze(1)
+    sizes = torch.tensor([1.0, 1e-3, 1e-20, 1e-38, 0.0, 1e4, 1e30]).unsqueeze(1).to(DEVICE)
     x = (draw(5, len(sizes), 300) * sizes).to(dtype)
-    codes = new_codes(len(sizes), 300, "cpu")
+    codes = new_codes(len(sizes), 300, DEVICE)
     rowwise_triton.quantize_rows(x, codes)
     same_codes(codes, x)
 
@@ -72,10 +73,10 @@ def test_codes_equal_their_twin_from_zero_to_huge(dtype: torch.dtype) -> None:
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # infinity over infinity is the point
 def test_a_row_that_is_not_finite_is_found_in_its_codes_and_hurts_no_other() -> None:
     x = draw(6, 4, 64)
-    clean = new_codes(4, 64, "cpu")
+    clean = new_codes(4, 64, DEVICE)
     rowwise_triton.quantize_rows(x, clean)
     x[1, 3], x[2, 5] = torch.nan, -torch.inf
-    codes = new_codes(4, 64, "cpu")
+    codes = new_codes(4, 64, DEVICE)
     rowwise_triton.quantize_rows(x, codes)
     assert codes.codes[1, 3].float().isnan()
     assert codes.codes[2, 5].float().isnan()
@@ -90,8 +91,8 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
     results = []
     for rows in (slice(None), slice(4, 5)):
         count = len(residual[rows])
-        out, inner = (torch.empty(count, 577, dtype=torch.bfloat16) for _ in range(2))
-        codes, inner_codes = new_codes(count, 577, "cpu"), new_codes(count, 577, "cpu")
+        out, inner = (torch.empty(count, 577, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
+        codes, inner_codes = new_codes(count, 577, DEVICE), new_codes(count, 577, DEVICE)
         add_norm(residual[rows].clone(), delta[rows], weight, 1e-5, out, codes)
         silu_mul(gate_up[rows], inner, inner_codes)
         plain = torch.empty_like(inner)

@@ -77,7 +77,10 @@ class HopperCompiler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=60)
+        try:
+            self._process.communicate(timeout=60)
+        finally:
+            self._process.kill()  # harmless once it has ended
 
     def compile(
         self,

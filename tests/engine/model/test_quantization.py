@@ -141,12 +141,15 @@ def test_a_row_keeps_its_bits_in_any_crowd() -> None:
         assert torch.equal(linear(x[:rows].contiguous()), whole[:rows])
 
 
-def test_the_gpu_product_is_the_twins() -> None:
-    """`torch._scaled_mm` runs on CPUs too, so its call is held to the twin here (on a GPU: tests/gpu)."""
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_gpu_product_is_the_twins(rows: int, biased: bool) -> None:
+    """`torch._scaled_mm` runs on CPUs too, so its call is held to the twin here. Not yet run on a GPU."""
     _, codes, scale, bias = layer(torch.bfloat16)
-    x = draw(6, 5, 64).bfloat16()
-    found = Fp8CudaLinear(codes, scale, None)(x)
-    wanted = by_definition(x, codes, scale, torch.zeros_like(bias))
+    x = draw(6, rows, 64).bfloat16()
+    found = Fp8CudaLinear(codes, scale, bias if biased else None)(x)
+    wanted = by_definition(x, codes, scale, bias if biased else torch.zeros_like(bias))
+    assert found.dtype is torch.bfloat16
     torch.testing.assert_close(found.double(), wanted, rtol=1e-2, atol=1e-3)
     with pytest.raises(ModelRefused, match="multiples of 16"):
         Fp8CudaLinear(codes[:40], scale[:40], None)

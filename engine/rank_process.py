@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from engine.config import CoreSettings
-from engine.model.opening import open_group, open_part
+from engine.model.opening import begin, open_group, open_part
 from engine.model.parallel import READY, follow
 from engine.process_life import end_with
 from engine.server.logs import set_up_logs
@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
             sys.stdout.buffer.write(READY)
             sys.stdout.buffer.flush()
             group.connect()
+            begin(part)
             follow(part, group, sys.stdin.buffer)
         except Exception:
             log.exception("rank %d failed", rank)

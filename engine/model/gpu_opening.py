@@ -12,8 +12,10 @@ from engine.config import CoreSettings
 from engine.kernels.lora import SITES
 from engine.model.config import ModelConfig, ModelRefused, read_config
 from engine.model.gpu_runner import GpuOptions, GpuRunner
+from engine.model.group import Group
 from engine.model.kv_scales import BUILT_IN_TEXT, find_scales, text_tokens
 from engine.model.quantization import quantize_weights
+from engine.model.sharding import Shard, shard_config
 from engine.model.weights import base_digest, load_weights
 
 LEAST_GRAPH_TOKENS = 256
@@ -22,10 +24,11 @@ USUAL_RANK = 64
 """Without a budget the arena holds as many adapters of this rank, on all sites, as there are slots."""
 
 
-def open_gpu_runner(settings: CoreSettings, device: torch.device) -> GpuRunner:
-    """Loads the model, captures all graphs. Raises `ModelRefused`."""
-    if settings.tensor_parallel > 1:
-        raise ModelRefused("tensor parallelism is served on CPUs only; set --device cpu")
+def open_gpu_runner(settings: CoreSettings, device: torch.device, group: Group | None = None) -> GpuRunner:
+    """Loads the model and captures all graphs, or loads its part in a tensor-parallel `group`. Raises
+    `ModelRefused`."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # Triton and NCCL take the current one
     if settings.dtype != "bfloat16":
         raise ModelRefused(f"dtype {settings.dtype!r} is not served on a GPU; only bfloat16 is")
     config = read_config(settings.model)
@@ -36,10 +39,13 @@ def open_gpu_runner(settings: CoreSettings, device: torch.device) -> GpuRunner:
         weights = quantize_weights(config, weights)
     digest = base_digest(config, weights, torch.bfloat16)
     options = _with_kv(settings, config, weights, digest, _options(settings, config, length))
-    return GpuRunner(config, weights, options, device, digest)
+    return GpuRunner(config, weights, options, device, digest, group=group)
 
 
-def _options(settings: CoreSettings, config: ModelConfig, length: int) -> GpuOptions:
+def _options(settings: CoreSettings, whole: ModelConfig, length: int) -> GpuOptions:
+    """Of each process of a group, all of which are alike."""
+    count = settings.tensor_parallel
+    config = whole if count == 1 else shard_config(whole, Shard(0, count))
     return GpuOptions(
         max_model_len=length,
         num_blocks=settings.num_blocks or _num_blocks(settings, config),
@@ -64,6 +70,8 @@ def _with_kv(
     scales = find_scales(weights, settings.kv_scales, digest, config.num_layers)
     if scales is not None:
         return replace(options, kv_fp8=True, kv_scales=scales)
+    if settings.tensor_parallel > 1:
+        raise ModelRefused("parts of a model can't measure KV scales; give --kv-scales")
     return replace(
         options, kv_fp8=True, kv_text=tuple(text_tokens(settings.model, BUILT_IN_TEXT.read_text()))
     )
@@ -72,9 +80,10 @@ def _with_kv(
 def _num_blocks(settings: CoreSettings, config: ModelConfig) -> int:
     cell = 2 * config.num_layers * config.num_kv_heads * config.head_dim
     block_bytes = cell * settings.block_size * (2 if settings.kv_cache_dtype == "auto" else 1)
-    if settings.kv_bytes < block_bytes:
-        raise ModelRefused(f"the KV budget of {settings.kv_bytes} bytes holds no block of {block_bytes}")
-    return settings.kv_bytes // block_bytes
+    budget = settings.kv_bytes // settings.tensor_parallel
+    if budget < block_bytes:
+        raise ModelRefused(f"the KV budget of {budget} bytes holds no block of {block_bytes}")
+    return budget // block_bytes
 
 
 def _usual_arena(num_slots: int, config: ModelConfig) -> int:

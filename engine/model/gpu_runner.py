@@ -10,6 +10,7 @@ On a CPU the same code runs in Triton's interpreter, for tests.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,11 +24,13 @@ from engine.kernels.lora import KernelAdapter
 from engine.kernels.shapes import AttentionShape, LayerCache
 from engine.model.config import ModelConfig, ModelRefused
 from engine.model.graphs import CudaGraphs, EagerGraphs, Graphs
+from engine.model.group import Group
 from engine.model.kv_scales import KvScales, measure_scales
 from engine.model.llama import LlamaModel
 from engine.model.outcome import Outcome, Outcomes
 from engine.model.quantization import E4M3
 from engine.model.sampler import Sampled, is_plain, sample, sample_greedy
+from engine.model.sharding import shard_config, shard_weights
 from engine.model.step_graphs import StepGraphs
 from engine.model.step_inputs import STEPS_AT_ONCE, Capacity, StepInputs, StepSize
 
@@ -69,41 +72,67 @@ class GpuRunner:
         device: torch.device,
         base_digest: str = "",
         graphs: Graphs | None = None,
+        group: Group | None = None,
     ) -> None:
         """`weights` as `engine.model.weights.expected_shapes` names them, anywhere, with scales of those in
-        FP8. Captures all graphs. Raises `ModelRefused`."""
+        FP8. Captures all graphs; of a tensor-parallel `group`'s part, `capture` does, once all have met.
+        Raises `ModelRefused`."""
         self.config = config
         self.base_digest = base_digest
         self.max_model_len = options.max_model_len
         self.block_size, self.num_blocks = options.block_size, options.num_blocks
         self.num_slots = options.num_slots
         self._device = device
+        self._options = options
+        part = config
+        if group is not None:
+            part = shard_config(config, group.shard)
+            weights = shard_weights(weights, config, group.shard)
         with torch.inference_mode():
-            self._kernels = _kernels(config, weights, options, device)
+            self._kernels = _kernels(part, weights, options, device)
             self._model: LlamaModel[GpuStep] = LlamaModel(
-                config,
+                part,
                 weights,
                 self._kernels,
                 dtype=options.dtype,
                 block_size=options.block_size,
                 max_model_len=options.max_model_len,
+                group=group,
                 device=device,
                 quantize=self._kernels.quantize,
             )
             self.caches = self._new_caches(options, self._kv_scales(options))
             self._inputs = StepInputs(options.capacity, device)
+        self._recorder = graphs or (CudaGraphs(device) if device.type == "cuda" else EagerGraphs())
+        self._graphs: StepGraphs | None = None
+        self._outcomes = Outcomes(self._model.logits, most_tails=options.num_blocks)
+        self._sampled_at: dict[int, int] = {}
+        self._in_flight = 0
+        if group is None:
+            self.capture()
+
+    def capture(self) -> None:
+        """Record the graphs of all steps. The processes of a group do it together."""
+        began = time.monotonic()
+        with torch.inference_mode():
             self._graphs = StepGraphs(
                 self._model,
                 self._kernels,
                 self.caches,
                 self._inputs,
-                graphs or (CudaGraphs(device) if device.type == "cuda" else EagerGraphs()),
-                options.max_graph_tokens,
+                self._recorder,
+                self._options.max_graph_tokens,
             )
-        self._outcomes = Outcomes(self._model.logits, most_tails=options.num_blocks)
-        self._sampled_at: dict[int, int] = {}
-        self._in_flight = 0
-        _log.info("%d KV blocks of %d positions on %s", self.num_blocks, self.block_size, device)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        took_s = time.monotonic() - began
+        _log.info(
+            "%d KV blocks of %d positions on %s; graphs recorded in %.1f s",
+            self.num_blocks,
+            self.block_size,
+            self._device,
+            took_s,
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -126,6 +155,10 @@ class GpuRunner:
         """What an adapter takes of that."""
         return run.num_pages * self._kernels.arena.layout.page_bytes
 
+    def part_bytes(self, adapter: KernelAdapter) -> int:
+        """What an adapter (a process's part of one, where it is one of a group) will take of that."""
+        return self._kernels.arena.layout.device_bytes(adapter)
+
     def pack(self, adapter: KernelAdapter) -> HostRun:
         """What `install` copies fastest, in pinned memory; for a loader thread."""
         return self._kernels.slots.pack(adapter)
@@ -146,23 +179,26 @@ class GpuRunner:
 
     def submit(self, plan: StepPlan) -> GpuPendingStep:
         assert self._in_flight < STEPS_AT_ONCE, "host memory of an earlier step is still in use"
+        assert self._graphs is not None, "captured before it serves"
         with torch.inference_mode():
             size = self._inputs.send(plan.rows, self._sampled_at)
             self._kernels.slots.await_copies(size.slots)
             residual, finite = self._graphs.forward(size)
-            sampled = self._sample(plan.rows, size, residual)
+            sampled = self._sample(self._graphs, plan.rows, size, residual)
             outcome = self._outcomes.of(plan.rows, residual, finite, sampled)
             self._in_flight += 1
             return GpuPendingStep(outcome, self._to_host(outcome.packed), self._done)
 
-    def _sample(self, rows: Sequence[Row], size: StepSize, residual: Tensor) -> Sampled | None:
+    def _sample(
+        self, graphs: StepGraphs, rows: Sequence[Row], size: StepSize, residual: Tensor
+    ) -> Sampled | None:
         """Chooses on the device, and leaves the tokens there for the next step."""
         plans = [row.sample for row in rows if row.sample is not None]
         sampling = [row.sequence for row in rows if row.sample is not None]
         self._sampled_at = {sequence: at for at, sequence in enumerate(sampling)}
         if not plans:
             return None
-        heads = self._graphs.heads(residual, size.num_sampled)
+        heads = graphs.heads(residual, size.num_sampled)
         if all(map(is_plain, plans)):
             sampled = sample_greedy(heads.best, heads.finite)
         else:

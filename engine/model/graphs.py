@@ -60,7 +60,8 @@ class CudaGraphs:
                 function()
         torch.cuda.current_stream().wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+        # Other threads (NCCL's watchdog) may ask CUDA things meanwhile: only this one's calls are recorded.
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             result = function()
         return _Captured(graph, result)
 

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,42 +45,60 @@ class Opened:
 
 def open_runner(settings: CoreSettings, closing: contextlib.ExitStack) -> Opened:
     """What it starts ends with `closing`. Raises `ModelRefused`, `RankLost`."""
-    device = chosen_device(settings.device)
-    if device.type == "cuda":
-        from engine.model.gpu_opening import open_gpu_runner  # noqa: PLC0415 - Triton: a CPU may lack it
-
-        return _on_gpu(open_gpu_runner(settings, device))
     if settings.tensor_parallel == 1:
-        model = ModelRunner(settings.model, _options(settings))
+        model = _open_model(settings, chosen_device(settings.device), None)
         _check_capacity(model)
-        return Opened(model, model, prepare)
+        return Opened(model, model, prepare) if isinstance(model, ModelRunner) else _on_gpu(model)
     folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="motet-ranks-"))
     meeting_point = Path(folder) / "meeting-point"
     ranks = Ranks([_command(settings, rank, meeting_point) for rank in range(1, settings.tensor_parallel)])
     closing.callback(ranks.close)
     group = open_group(settings, 0, meeting_point)
-    model = ModelRunner(settings.model, _options(settings), group=group)
+    model = open_part(settings, group)
     _check_capacity(model)
     ranks.wait_ready()
     group.connect()
     closing.callback(group.close)
-    return Opened(ParallelRunner(model, group, ranks), model, partial(prepare_shared, shard=group.shard))
-
-
-def _on_gpu(model: GpuRunner) -> Opened:
-    _check_capacity(model)
-    return Opened(
-        model, model, lambda host: model.pack(prepare(host)), model.device_adapter_bytes, model.device_bytes
+    begin(model)
+    whole = Opened(ParallelRunner(model, group, ranks), model, partial(prepare_shared, shard=group.shard))
+    if isinstance(model, ModelRunner):
+        return whole
+    part_bytes = model.part_bytes
+    return replace(
+        whole,
+        device_adapter_bytes=model.device_adapter_bytes,
+        device_bytes=lambda adapter: part_bytes(adapter.part),
     )
 
 
 def open_group(settings: CoreSettings, rank: int, meeting_point: Path) -> Group:
-    return Group(Shard(rank, settings.tensor_parallel), meeting_point, device=torch.device("cpu"))
+    count = settings.tensor_parallel
+    return Group(Shard(rank, count), meeting_point, device=chosen_device(settings.device, rank, count))
 
 
-def open_part(settings: CoreSettings, group: Group) -> ModelRunner:
-    """The part of a rank that is not the first."""
-    return ModelRunner(settings.model, _options(settings), group=group)
+def open_part(settings: CoreSettings, group: Group) -> ModelRunner | GpuRunner:
+    """The part of one rank. `begin` it once all ranks have met."""
+    return _open_model(settings, group.device, group)
+
+
+def begin(part: ModelRunner | GpuRunner) -> None:
+    """What the ranks do together before they serve."""
+    if not isinstance(part, ModelRunner):
+        part.capture()
+
+
+def _open_model(settings: CoreSettings, device: torch.device, group: Group | None) -> ModelRunner | GpuRunner:
+    if device.type == "cpu":
+        return ModelRunner(settings.model, _options(settings), group=group)
+    from engine.model.gpu_opening import open_gpu_runner  # noqa: PLC0415 - Triton: a CPU may lack it
+
+    return open_gpu_runner(settings, device, group)
+
+
+def _on_gpu(model: GpuRunner) -> Opened:
+    return Opened(
+        model, model, lambda host: model.pack(prepare(host)), model.device_adapter_bytes, model.device_bytes
+    )
 
 
 def _command(settings: CoreSettings, rank: int, meeting_point: Path) -> list[str]:

@@ -167,21 +167,32 @@ class ParallelRunner:
 
 
 def follow(local: Runner, group: Group, frames: BinaryIO) -> None:
-    """What a rank does until rank 0 closes `frames`."""
+    """What a rank does until rank 0 closes `frames`. It runs as far ahead as rank 0 does, which touches a
+    slot only once no step under way uses it."""
+    pending: list[PendingStep] = []
     while (frame := _read(frames)) is not None:
         match frame:
             case Execute(plan):
                 step = decode(plan)
                 assert isinstance(step, StepPlan)
-                local.submit(step).wait()
+                while len(pending) >= local.max_in_flight:
+                    pending.pop(0).wait()
+                pending.append(local.submit(step))
             case Install(slot, modules, num_bytes):
+                _wait_for(pending)
                 whole = torch.empty(num_bytes, dtype=torch.uint8)
                 group.share(whole)
                 local.install(slot, prepare(shard_adapter(_unpack(modules, whole), group.shard)))
             case Clear(slot):
+                _wait_for(pending)
                 local.clear(slot)
             case _:
                 raise AssertionError(f"no such frame: {frame!r}")
+
+
+def _wait_for(pending: list[PendingStep]) -> None:
+    while pending:
+        pending.pop(0).wait()
 
 
 def _read(frames: BinaryIO) -> Frame | None:

@@ -94,7 +94,7 @@ def test_a_cache_in_fp8_takes_the_scales_of_its_file_and_a_name_of_its_own(
     ("changed", "reason"),
     [
         ({"dtype": "float32"}, "only bfloat16"),
-        ({"tensor_parallel": 2}, "CPUs only"),
+        ({"tensor_parallel": 2, "kv_cache_dtype": "fp8_e4m3"}, "give --kv-scales"),
         ({"max_model_len": 999}, "over"),
     ],
 )

@@ -261,7 +261,7 @@ class Bench:
         model: ModelFacts = MODEL,
         max_in_flight: int = 1,
         trace: TraceWriter | None = None,
-        **limits: float,
+        **limits: float | None,
     ) -> None:
         self.config = CoreConfig(**{"num_blocks": 64, "block_size": 4, "max_running": 16, **limits})  # type: ignore[arg-type]
         self.now = 0.0

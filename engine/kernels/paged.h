@@ -129,23 +129,38 @@ void score(vec (*scores)[TILE_ROWS], const char* const* keys, int cells, const l
     for (; c < cells; c++) multiply_blocks<Form, R, 1, ROW_STEPS>(scores + c, keys + c, q, steps);
 }
 
-// sums[block of head_dim][query] += the weights times `cells` cells of values, the last up to `last_steps`.
+// sums[block of head_dim][query] += the weights times `cells` cells of values, the last up to `last_steps`; B blocks at once.
+template <class Form, int R, int B>
+inline void weigh_blocks(vec (*sums)[TILE_ROWS], const char* const* values, int64_t offset, int cells, const lane_bits* weights,
+                         int64_t last_steps) {
+    constexpr int64_t steps = STEPS_A_BLOCK<Form>;
+    vec held[B][R];
+    for (int b = 0; b < B; b++)
+        for (int r = 0; r < R; r++) held[b][r] = sums[b][r];
+    for (int c = 0; c < cells; c++) {
+        const char* cell = values[c] + offset;
+        int64_t count = c + 1 < cells ? steps : last_steps;
+        for (int64_t s = 0; s < count; s++, weights++, cell += STEP_BYTES) {
+#pragma GCC unroll 4
+            for (int b = 0; b < B; b++) {
+#pragma GCC unroll 16
+                for (int r = 0; r < R; r++)
+                    held[b][r] = Form::multiply(held[b][r], cell + b * steps * STEP_BYTES, weights[r * TILE_POSITIONS]);
+            }
+        }
+    }
+    for (int b = 0; b < B; b++)
+        for (int r = 0; r < R; r++) sums[b][r] = held[b][r];
+}
+
 template <class Form, int R, int AT_ONCE>
 void weigh(vec (*sums)[TILE_ROWS], const char* const* values, int cells, const lane_bits* weights, int64_t last_steps,
            int64_t dim_blocks) {
-    constexpr int64_t steps = STEPS_A_BLOCK<Form>, row = TILE_POSITIONS;
+    constexpr int64_t block_bytes = STEPS_A_BLOCK<Form> * STEP_BYTES;
     int64_t d = 0;
-    auto pass = [&](auto at_once) {
-        constexpr int B = decltype(at_once)::value;
-        for (int c = 0; c < cells; c++) {
-            const char* blocks[B];
-            for (int b = 0; b < B; b++) blocks[b] = values[c] + (d + b) * steps * STEP_BYTES;
-            multiply_blocks<Form, R, B, row>(sums + d, blocks, weights + c * steps, c + 1 < cells ? steps : last_steps);
-        }
-        d += B;
-    };
-    while (d + AT_ONCE <= dim_blocks) pass(std::integral_constant<int, AT_ONCE>{});
-    while (d < dim_blocks) pass(std::integral_constant<int, 1>{});
+    for (; d + AT_ONCE <= dim_blocks; d += AT_ONCE)
+        weigh_blocks<Form, R, AT_ONCE>(sums + d, values, d * block_bytes, cells, weights, last_steps);
+    for (; d < dim_blocks; d++) weigh_blocks<Form, R, 1>(sums + d, values, d * block_bytes, cells, weights, last_steps);
 }
 
 // At most TILE_ROWS queries of one kv head whose softmax advances together.

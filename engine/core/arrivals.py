@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from engine.core.adapter_loader import LoadDone
 from engine.core.core_state import CoreState
@@ -44,7 +45,9 @@ class Arrivals:
             case StopChoice():
                 self._stop_choice(frame)
             case Prefetch():
-                self._core.adapters.prefetch(frame.adapter, self._core.clock())
+                now = self._core.clock()
+                due = math.inf if frame.within_ms is None else now + frame.within_ms / 1000
+                self._core.adapters.prefetch(frame.adapter, now, due)
             case Retire():
                 self._core.adapters.retire(frame.adapter)
             case Drain():

@@ -196,11 +196,13 @@ class Loop:
         return STATS_WORKING_S if self._open else STATS_IDLE_S
 
     def _idle_s(self) -> float:
-        """How long to wait when nothing can be computed: until the next stats, deadline or confirmation."""
+        """How long to wait when nothing can be computed: until the next stats, deadline, end or load."""
         now = self._clock()
         until = self._stats_at + self._stats_every_s
         limit = self._open.next_limit()
-        return max(0.0, (until if limit is None else min(until, limit)) - now)
+        load_s = self._adapters.next_load_s(now)  # one that its owner's rate holds back
+        limits = [until, *([] if limit is None else [limit]), *([] if load_s is None else [now + load_s])]
+        return max(0.0, min(limits) - now)
 
     def check(self) -> None:
         """Asserts that blocks, slots and users add up."""

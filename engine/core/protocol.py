@@ -127,6 +127,7 @@ class Prefetch(msgspec.Struct, frozen=True, tag="prefetch"):
     """Bring an adapter to host memory if it isn't there; a hint, never an error to a request."""
 
     adapter: AdapterRef
+    within_ms: int | None = None  # its first use is expected by then; a load not begun by then is dropped
 
 
 class Retire(msgspec.Struct, frozen=True, tag="retire"):

@@ -24,12 +24,18 @@ from engine.server.state import StateReport
 
 MAX_JOURNAL_LINES = 10_000
 STATE_HEARTBEAT_S = 5.0
+MAX_HINT_MS = 600_000
 PROBE_TOKEN = 0
 """What a probe without a prompt of its own computes: any token that every vocabulary has."""
 
 
 class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     owner: str
+
+
+class Hint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    owner: str
+    within_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_HINT_MS)] | None = None
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,9 +75,9 @@ class Control(Controller):
         return _json(wire.encode({"artefact": artefact, "tier": came.tier, "load_ms": came.load_ms}))
 
     @post("/adapters/{artefact:str}/prefetch", status_code=202)
-    async def prefetch(self, state: State, artefact: str, data: Owner) -> None:
-        """A hint: the adapter will be wanted soon."""
-        _client(state).prefetch(adapter_ref(artefact, data.owner))
+    async def prefetch(self, state: State, artefact: str, data: Hint) -> None:
+        """A hint: the adapter will be wanted soon, within so many milliseconds or it is too late."""
+        _client(state).prefetch(adapter_ref(artefact, data.owner), data.within_ms)
 
     @delete("/adapters/{artefact:str}", status_code=202)
     async def retire(self, state: State, artefact: str, owner: str = "") -> None:

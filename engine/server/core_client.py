@@ -144,10 +144,10 @@ class CoreClient:
 
     # -- what the control routes do
 
-    def prefetch(self, adapter: AdapterRef) -> None:
+    def prefetch(self, adapter: AdapterRef, within_ms: int | None = None) -> None:
         assert self.core is not None
         self._know(adapter)
-        self._send(Prefetch(adapter))
+        self._send(Prefetch(adapter, within_ms))
 
     def retire(self, adapter: AdapterRef) -> None:
         assert self.core is not None

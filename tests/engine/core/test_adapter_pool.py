@@ -13,6 +13,7 @@ import pytest
 from engine.core.adapter_entry import Lane
 from engine.core.adapter_loader import LoaderThreads
 from engine.core.adapter_pool import AdapterPool
+from engine.core.adapter_rules import AdapterRules
 from engine.core.limits import CoreConfig
 from engine.core.plan import AdapterUnavailable, LoadedAdapter
 from engine.core.protocol import (
@@ -254,6 +255,32 @@ def test_forty_adapters_over_eight_slots_starve_none(
     assert len(waits) == 30
     limit_s = 30.0
     assert max(waits) < limit_s, f"the longest wait was {max(waits):.1f} s"
+
+
+def test_an_idle_core_wakes_for_a_load_that_its_owners_rate_held_back(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench(adapters=AdapterRules(loads_per_s=20.0, load_burst=1.0))
+    bench.send(add("1", PROMPT, Ask(adapter="a")), add("2", PROMPT, Ask(adapter="b")))
+    bench.step()
+    assert bench.loop._idle_s() <= 0.05
+    bench.run()
+    assert [ended.outcome for ended in bench.all_ended()] == [Outcome.FINISHED] * 2
+
+
+def test_a_hint_that_is_late_loads_nothing(bench: Bench) -> None:
+    bench.loaders.automatic = False
+    for name in "abcd":
+        bench.send(Prefetch(adapter(name, owner=name)))
+    bench.step()  # all threads are busy
+    bench.send(Prefetch(adapter("late"), within_ms=5))
+    bench.step()
+    bench.step()
+    bench.loaders.automatic = True
+    bench.run()
+    (event,) = [f for f in bench.transport.sent if isinstance(f, AdapterEvent) and f.artefact == "late"]
+    assert "time passed" in event.error
+    assert "late" not in bench.loop._adapters.host
 
 
 class SlowSource:

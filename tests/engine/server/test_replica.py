@@ -173,7 +173,9 @@ def test_adapters_by_the_control_api(engine_server: EngineServer) -> None:
     assert probe.json()["usage"]["completion"] == 1
     assert httpx.delete(f"{url}/{artefact}", headers=headers).status_code == 202
     wait_for(lambda: artefact not in state(engine_server)["stats"]["host"], 5)
-    hint = httpx.post(f"{url}/{artefact}/prefetch", json={"owner": OWNER}, headers=headers)
+    hint = httpx.post(
+        f"{url}/{artefact}/prefetch", json={"owner": OWNER, "within_ms": 10_000}, headers=headers
+    )
     assert hint.status_code == 202
     wait_for(lambda: artefact in state(engine_server)["stats"]["host"], 10)
     missing = httpx.put(f"{url}/{'0' * 64}", json={"owner": OWNER}, headers=headers, timeout=30)

@@ -102,7 +102,7 @@ def sample(logits: Tensor, plans: Sequence[SamplePlan]) -> Sampled:
     if len(drawn) == len(plans):
         tokens = _draw(logits, plans, upload)
     else:
-        tokens = logits.argmax(dim=1)  # the lowest id wins a tie
+        tokens = best_tokens(logits)
         if drawn:
             rows = upload.send(np.array(drawn, np.int64))
             tokens[rows] = _draw(logits[rows], [plans[row] for row in drawn], upload)
@@ -126,6 +126,18 @@ def is_plain(plan: SamplePlan) -> bool:
         and not s.presence_penalty
         and not plan.banned
     )
+
+
+def best_tokens(logits: Tensor) -> Tensor:
+    """int64 [rows]: the argmax, the lowest id of equal ones. On a CPU in two stages, by strips of the
+    vocabulary: torch's own looks at one number at a time there, and takes eight times as long."""
+    rows, vocab = logits.shape
+    strip = next((size for size in (512, 256, 128) if vocab % size == 0), vocab)
+    if logits.device.type != "cpu" or strip == vocab:
+        return logits.argmax(dim=1)
+    strips = logits.reshape(rows, -1, strip)
+    best = strips.amax(dim=2).argmax(dim=1)
+    return best * strip + strips[torch.arange(rows), best].argmax(dim=1)
 
 
 def logprobs_of(logits: Tensor, tokens: Sequence[int], num_top: int) -> list[TokenLogprob]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.core.plan import SamplePlan
 from engine.core.protocol import Sampling
 from engine.model.guard import all_finite
-from engine.model.sampler import choose, is_plain, logprobs_of, sample_greedy, uniform
+from engine.model.sampler import best_tokens, choose, is_plain, logprobs_of, sample_greedy, uniform
 
 VOCAB = 1000
 
@@ -50,6 +50,16 @@ def test_greedy_is_the_argmax_and_the_lowest_id_wins_a_tie() -> None:
     many = torch.stack([row.roll(-i) for i in range(40)])
     found = [choice.token for choice in choose(many, [plan(temperature=0.0)] * 40)]
     assert found == [300 - i for i in range(40)]
+
+
+@pytest.mark.parametrize("vocab", [128, 1280, 1024, 1000, 3 * 256])
+def test_the_argmax_by_strips_is_the_argmax(vocab: int) -> None:
+    rows = torch.stack([logits(seed, vocab).round() for seed in range(60)])  # most have ties
+    rows[0], rows[1] = 0.0, -torch.inf
+    rows[2, vocab - 1] = 99.0
+    assert best_tokens(rows).tolist() == [row.tolist().index(row.max().item()) for row in rows]
+    rows[3, 7] = torch.nan  # whose row fails: its token only has to be one
+    assert 0 <= best_tokens(rows)[3] < vocab
 
 
 def test_a_row_that_is_not_finite_fails_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 
 from engine.core.adapter_claims import Aging, Claims, Shares
 from engine.core.adapter_entry import Entry, Reason
@@ -20,6 +21,8 @@ class HostTier:
         self._history = history
         self._entries: dict[str, Entry] = {}
         self._leaving: set[Entry] = set()
+        self._changes = 0
+        self._claims: tuple[tuple[float, int], Claims] | None = None  # of this moment
         self._aging = Aging()
         self._shares = Shares(
             most=budget_bytes * rules.owner_share,
@@ -39,6 +42,7 @@ class HostTier:
 
     def add(self, entry: Entry) -> None:
         assert entry.loaded is not None
+        self._changes += 1
         self._entries[entry.artefact] = entry
         self.used_bytes += entry.num_bytes
 
@@ -47,6 +51,7 @@ class HostTier:
         assert entry.slot is None
         if reason is not Reason.RETIRED:
             self._aging.advance(self._worth(entry, now))
+        self._changes += 1
         del self._entries[entry.artefact]
         self._leaving.discard(entry)
         entry.leaving = False
@@ -54,8 +59,16 @@ class HostTier:
         entry.loaded = None
         self.evictions[reason] += 1
 
+    def note_change(self) -> None:
+        """Somebody asked for an adapter, or runs on one, or doesn't any more."""
+        self._changes += 1
+
     def claims(self, now: float) -> Claims:
-        return Claims(self._entries.values(), lambda entry: entry.num_bytes, self._shares, now)
+        key = (now, self._changes)
+        if self._claims is None or self._claims[0] != key:
+            size = attrgetter("num_bytes")
+            self._claims = (key, Claims(self._entries.values(), size, self._shares, now))
+        return self._claims[1]
 
     def victims(self, newcomer: Entry, need: int, *, now: float, also_wanted: bool) -> list[Entry] | None:
         """Who leaves so that `need` bytes are free: those on which nothing runs and that nobody wants; with

@@ -15,7 +15,7 @@ from engine.core.adapter_rules import MAX_FAILURES, MAX_PREFETCHES, MAX_PREFETCH
 from engine.core.limits import CoreConfig
 from engine.core.protocol import AdapterRef
 
-MAX_OWNERS_TRIED = 16
+MAX_OWNERS_TRIED = 8
 """Owners for whose loads room is looked for in one poll."""
 
 MakeRoom = Callable[[Entry, int], bool]

@@ -33,6 +33,9 @@ from engine.core.limits import CoreConfig
 from engine.core.plan import Runner
 from engine.core.protocol import AdapterEvent, AdapterRef, Tier
 
+MOST_DRAINS = 16
+"""Adapters for which others are told to leave host memory at a time."""
+
 
 class AdapterPool:
     """Belongs to the step thread; only `Loaders` has threads."""
@@ -176,7 +179,9 @@ class AdapterPool:
         self._move_to(now)
         rule = Draining(self._config.drain_after_s, remaining)
         self._slots.balance(now, rule)
-        needs = [(entry, self._loads.likely_bytes(entry)) for entry in self._loads.late_for_room(now)]
+        needs = [
+            (entry, self._loads.likely_bytes(entry)) for entry in self._loads.late_for_room(now)[:MOST_DRAINS]
+        ]
         in_slots = [entry for entry in self._slots.occupants if rule.had_its_time(entry, now)]
         self._host.drain(needs, sorted(in_slots, key=rule.order), now)
 
@@ -367,6 +372,8 @@ class AdapterPool:
 
     def _touch(self, entry: Entry) -> None:
         self._num_uses += 1
+        self._slots.note_change()
+        self._host.note_change()
         entry.used = self._num_uses
         entry.used_at = self._now
         entry.host_credit = self._host.clock

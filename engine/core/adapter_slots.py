@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.core.adapter_claims import Aging, Claims, Shares
 from engine.core.adapter_entry import Entry, Reason
@@ -34,6 +34,17 @@ class _Slot:
     reserved_for: str | None = None  # the artefact that gets it next
 
 
+_Order = tuple[bool, bool, bool, bool, float, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    key: tuple[float, int, int]
+    heat: Heat
+    claims: Claims
+    orders: dict[Entry, _Order] = field(default_factory=dict)
+
+
 class SlotTable:
     """Slots, each with at most one adapter, and at most one that it is kept for."""
 
@@ -47,7 +58,8 @@ class SlotTable:
         self._history = history
         self._slots = [_Slot() for _ in range(num_slots)]
         self.waiting: dict[Entry, float] = {}  # in host memory, want a slot, since when
-        self._heat_of: tuple[tuple[float, int], Heat] | None = None  # at (time, epoch)
+        self._picture: _Picture | None = None
+        self._changes = 0
         self._waiting_bytes: dict[str, int] = {}  # of adapters for which slots are reserved
         self._aging = Aging()
         total = num_slots if budget_bytes is None else budget_bytes
@@ -75,6 +87,10 @@ class SlotTable:
     def is_open(self, entry: Entry) -> bool:
         """Whether it has a slot that isn't kept for another."""
         return entry.slot is not None and self._slots[entry.slot].reserved_for in (None, entry.artefact)
+
+    def note_change(self) -> None:
+        """Somebody asked for an adapter, or runs on one, or doesn't any more."""
+        self._changes += 1
 
     def find(self, entry: Entry, now: float) -> Place | None:
         """Where a sequence of the adapter could run now: its own slot, one kept for it, an empty one, or that
@@ -129,10 +145,12 @@ class SlotTable:
         """Keeps slots for adapters that have waited too long, longest first, and for popular ones that have
         no shielded slot yet."""
         for entry, since in sorted(self.waiting.items(), key=lambda item: (item[1], item[0].used)):
+            if all(slot.reserved_for is not None for slot in self._slots):
+                break
             if entry.artefact in self._waiting_bytes:
                 continue
             is_late = now - since > rule.tenure_s
-            if is_late or (entry.slot is None and self._heat(now).is_entitled(entry)):
+            if is_late or (entry.slot is None and self._look(now).heat.is_entitled(entry)):
                 self._reserve(entry, now, rule)
 
     def check(self) -> None:
@@ -167,12 +185,12 @@ class SlotTable:
         ]
         if all(slot.occupant is None for slot, _ in idle):
             return [number for _, number in sorted((slot.reserved_for != mine, n) for slot, n in idle)]
-        claims = self._claims(now)
+        claims = self._look(now).claims
         others = [s.occupant for s, _ in idle if s.occupant is not None and s.reserved_for != mine]
         takeable = claims.takeable(entry.owner, self._size(entry), self._lacking(entry), others)
         gone = {victim for victim in takeable if not self._stays_for(victim, entry, now)}
         keyed = [
-            (slot.reserved_for != mine, *self._order(slot, claims, now), number)
+            (slot.reserved_for != mine, *self._order(slot, now), number)
             for slot, number in idle
             if slot.reserved_for == mine or slot.occupant is None or slot.occupant in gone
         ]
@@ -180,7 +198,7 @@ class SlotTable:
 
     def _stays_for(self, occupant: Entry, waiter: Entry, now: float) -> bool:
         """Whether a popular adapter that is idle for a moment keeps its slot."""
-        return self._is_shielded(occupant, waiter, now) and self._heat(now).returns_soon(occupant)
+        return self._is_shielded(occupant, waiter, now) and self._look(now).heat.returns_soon(occupant)
 
     def _reserve(self, entry: Entry, now: float, rule: Draining) -> None:
         """As many slots as the adapter's bytes need, of those that will be idle soonest; none if not enough
@@ -208,7 +226,7 @@ class SlotTable:
             and rule.had_its_time(slot.occupant, now)
             and not self._is_shielded(slot.occupant, entry, now)
         ]
-        claims, size = self._claims(now), self._size(entry)
+        claims, size = self._look(now).claims, self._size(entry)
         takeable = set(claims.takeable(entry.owner, size, self._lacking(entry), had_time))
         slots = [
             slot
@@ -219,19 +237,26 @@ class SlotTable:
 
     def _is_shielded(self, occupant: Entry, waiter: Entry, now: float) -> bool:
         waited_s = now - self.waiting.get(waiter, now)
-        return self._heat(now).shields(occupant, waiter, waited_s)
+        return self._look(now).heat.shields(occupant, waiter, waited_s)
 
-    def _heat(self, now: float) -> Heat:
-        if self._heat_of is None or self._heat_of[0] != (now, self.epoch):
-            heat = Heat(self.occupants, self.waiting, self.num_slots, self._history, self._rules, now)
-            self._heat_of = ((now, self.epoch), heat)
-        return self._heat_of[1]
+    def _look(self, now: float) -> _Picture:
+        """The claims and the heat of this moment; many that wait are held against them."""
+        key = (now, self.epoch, self._changes)
+        if self._picture is None or self._picture.key != key:
+            occupants = self.occupants
+            heat = Heat(occupants, self.waiting, self.num_slots, self._history, self._rules, now)
+            self._picture = _Picture(key, heat, Claims(occupants, self._size, self._shares, now))
+        return self._picture
 
-    def _order(self, slot: _Slot, claims: Claims, now: float) -> tuple[bool, bool, bool, bool, float, int]:
+    def _order(self, slot: _Slot, now: float) -> _Order:
         occupant = slot.occupant
         if occupant is None:
             return (False, False, False, False, -math.inf, 0)
-        return (True, *claims.rank(occupant), self._worth(occupant, now), occupant.used)
+        picture = self._look(now)
+        if occupant not in picture.orders:
+            rank = picture.claims.rank(occupant)
+            picture.orders[occupant] = (True, *rank, self._worth(occupant, now), occupant.used)
+        return picture.orders[occupant]
 
     def _worth(self, entry: Entry, now: float) -> float:
         if self.budget_bytes is None:
@@ -239,9 +264,6 @@ class SlotTable:
         else:
             density = INSTALL_MS_PER_BYTE + INSTALL_FIXED_MS / max(1, entry.device_bytes)
         return entry.slot_credit + density * self._history.popularity(entry.artefact, now)
-
-    def _claims(self, now: float) -> Claims:
-        return Claims(self.occupants, self._size, self._shares, now)
 
     def _size(self, entry: Entry) -> int:
         return 1 if self.budget_bytes is None else entry.device_bytes

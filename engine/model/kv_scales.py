@@ -17,7 +17,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
 from engine.core.plan import BASE_SLOT, Row
 from engine.kernels.shapes import E4M3_MOST, AdapterSlots, M, StepKernels
@@ -101,6 +100,8 @@ def write_scales(path: Path, scales: KvScales, base_digest: str) -> None:
 
 def text_tokens(model_dir: Path, text: str) -> list[int]:
     """Raises `ModelRefused` where the folder has no tokenizer, or the text no or too many tokens."""
+    from adapters.prompt import PromptEncoder  # noqa: PLC0415 - a runner that is given scales needs no tokenizer
+
     try:
         tokens = PromptEncoder(model_dir).encode_text(text, MOST_TOKENS)
     except (OSError, ValueError) as error:

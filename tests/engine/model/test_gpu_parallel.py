@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -15,8 +16,18 @@ from engine.kernels.lora import KernelAdapter, prepare
 from engine.model.gpu_runner import GpuRunner
 from engine.model.group import Group
 from engine.model.sharding import AdapterPart, Shard, shard_adapter
-from tests.engine.model.test_gpu_runner import CONFIG, CPU, OPTIONS, WEIGHTS, adapter, assert_near, row
+from tests.engine.model.test_gpu_runner import (
+    CONFIG,
+    DEVICE,
+    ON_GPU,
+    OPTIONS,
+    WEIGHTS,
+    adapter,
+    assert_near,
+    row,
+)
 
+pytestmark = pytest.mark.skipif(ON_GPU, reason="threads stand in for processes")
 COUNT = 2
 WAIT_S = 60
 
@@ -75,7 +86,7 @@ def both(turns: Turns, work: Callable[[int], list[list[RowResult]]]) -> list[lis
 def test_two_parts_answer_as_the_whole_with_adapters_and_tokens_in_flight() -> None:
     """Every rank samples, and takes a token in flight from its own memory."""
     wide = adapter(100, 8)
-    whole = GpuRunner(CONFIG, WEIGHTS, OPTIONS, CPU)
+    whole = GpuRunner(CONFIG, WEIGHTS, OPTIONS, DEVICE)
     whole.install(1, wide)
     first = [row(0, [5, 9, 11], slot=1), row(1, [4, 3])]
     wanted = [whole.execute(StepPlan(1, first, 0))]
@@ -89,7 +100,7 @@ def test_two_parts_answer_as_the_whole_with_adapters_and_tokens_in_flight() -> N
 
     def work(rank: int) -> list[list[RowResult]]:
         group = ThreadGroup(turns, rank)
-        runner = GpuRunner(CONFIG, WEIGHTS, OPTIONS, CPU, group=cast(Group, group))
+        runner = GpuRunner(CONFIG, WEIGHTS, OPTIONS, DEVICE, group=cast(Group, group))
         runner.capture()
         runner.install(1, part_of(wide, group.shard))
         under_way = [runner.submit(StepPlan(1, first, 0)), runner.submit(StepPlan(2, pending, 0))]

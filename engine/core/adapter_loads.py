@@ -107,11 +107,16 @@ class LoadQueue:
         under_way = sum(self.likely_bytes(entry) for entry in self._loading.values())
         blocked: set[str] = set()  # owners
         kept = 0
-        while len(blocked) < MAX_OWNERS_TRIED and (entry := self._next(blocked, now)) is not None:
+        ranked = iter(self._ranked(now))
+        while len(blocked) < MAX_OWNERS_TRIED:
+            entry = next((entry for entry in ranked if entry.owner not in blocked), None)
+            if entry is None:
+                break
             need = self.likely_bytes(entry)
             if make_room(entry, need + under_way + kept):
                 self._begin(entry, now)
                 under_way += need
+                ranked = iter(self._ranked(now))
                 continue
             blocked.add(entry.owner)
             if entry.users:
@@ -137,29 +142,28 @@ class LoadQueue:
         for lane, limit in self._limits.items():
             assert sum(entry.lane is lane for entry in self._loading.values()) <= limit, "threads"
 
-    def _next(self, blocked: set[str], now: float) -> Entry | None:
+    def _ranked(self, now: float) -> list[Entry]:
+        """The loads that threads and rates would allow now, first the one to begin first."""
         counts = Counter((entry.lane, entry.owner) for entry in self._loading.values())
         totals = Counter(entry.lane for entry in self._loading.values())
         open_lanes = {lane for lane, limit in self._limits.items() if totals[lane] < limit}
         if not open_lanes:
-            return None
+            return []
         ready: dict[tuple[str, bool], bool] = {}
-        best: tuple[tuple[bool, float, int, float], Entry] | None = None
-        for entry in self._pending.values():
-            if entry.lane not in open_lanes or entry.owner in blocked:
-                continue
+        keyed: list[tuple[tuple[bool, float, int, float], int, Entry]] = []
+        for number, entry in enumerate(self._pending.values()):
             count = counts[entry.lane, entry.owner]
-            if entry.lane is Lane.STORE and count >= self._rules.store_loads_per_owner:
+            is_full = entry.lane is Lane.STORE and count >= self._rules.store_loads_per_owner
+            if entry.lane not in open_lanes or is_full:
                 continue
-            who = (entry.owner, entry.users == 0)
+            is_hint = entry.users == 0
+            who = (entry.owner, is_hint)
             if who not in ready:
-                ready[who] = self._rates.wait_s(entry.owner, now, is_hint=entry.users == 0) <= 0
-            if not (ready[who] or entry.charged):
-                continue
-            key = self._order(entry, count, now)
-            if best is None or key < best[0]:
-                best = (key, entry)
-        return None if best is None else best[1]
+                ready[who] = self._rates.wait_s(entry.owner, now, is_hint=is_hint) <= 0
+            if ready[who] or entry.charged:
+                keyed.append((self._order(entry, count, now), number, entry))
+        keyed.sort(key=lambda item: item[:2])
+        return [entry for _, _, entry in keyed]
 
     def _order(self, entry: Entry, count: int, now: float) -> tuple[bool, float, int, float]:
         """Requests first, those late for room before others, then owners with fewer loads under way (one

@@ -101,7 +101,7 @@ class Admission:
         if self.is_full:
             self._note_blocked(sequence)
             return False
-        if not self.is_ready(sequence):
+        if not self._is_ready(sequence):
             return False
         shared = self._match(sequence)
         if not self._has_blocks(sequence, shared):
@@ -109,9 +109,12 @@ class Admission:
         self._place(sequence, shared)
         return True
 
+    def could_admit(self, sequence: Sequence) -> bool:
+        return not self.is_full and self._is_ready(sequence) and self.num_lacking(sequence) <= 0
+
     def lacks_room(self, sequence: Sequence) -> bool:
         """Whether nothing but room keeps a sequence from running."""
-        if not self.is_ready(sequence):
+        if not self._is_ready(sequence):
             return False
         return self.is_full or self.num_lacking(sequence) > 0
 
@@ -134,7 +137,7 @@ class Admission:
     def grow(self, sequence: Sequence) -> None:
         sequence.blocks.extend(self._store.allocate(1))
 
-    def is_ready(self, sequence: Sequence) -> bool:
+    def _is_ready(self, sequence: Sequence) -> bool:
         """Whether it could run if there were room."""
         request = sequence.request
         if sequence.num_in_flight:

@@ -192,7 +192,7 @@ class Scheduler:
             if artefact is None:
                 continue
             is_running = sequence.state is State.RUNNING
-            if is_running or artefact in rows or self._admission.is_ready(sequence):
+            if is_running or artefact in rows or self._admission.could_admit(sequence):
                 rows[artefact] += 1
         turn = {None, *self._turns.choose(rows)}
         return ([s for s in part if s.request.artefact in turn] for part in parts)

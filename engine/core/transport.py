@@ -11,11 +11,10 @@ import asyncio
 import math
 import os
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import zmq
-import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
 from engine.core.backlog import Backlog
@@ -30,8 +29,6 @@ MAX_HELD_FRAMES: Final = 65_536
 """Frames the core holds for a server that doesn't read; past it the server counts as dead."""
 RETRY_MS: Final = 50
 """Held frames are tried again at least this often, and at once when the socket has room."""
-
-S = TypeVar("S", bound="zmq.Socket[bytes] | zmq.asyncio.Socket")
 
 _TO_CORE = msgspec.msgpack.Decoder(list[ToCore])
 _FROM_CORE = msgspec.msgpack.Decoder(list[FromCore])
@@ -135,53 +132,107 @@ class CoreTransport:
 
 
 class ServerTransport:
-    """The server's end, for one event loop. Binds at construction; a core connects later."""
+    """The server's end, for the event loop in which it is built. Binds at construction; a core connects
+    later.
+
+    ZeroMQ signals by a file descriptor that something may have happened, which the loop watches; any call may
+    take the signal, so each looks at what is there afterwards.
+    """
 
     def __init__(self, address: str) -> None:
-        self._context = zmq.asyncio.Context()
+        self._loop = asyncio.get_running_loop()
+        self._context = zmq.Context()
         self._socket = _configured(self._context.socket(zmq.PAIR))
-        self._socket.bind(address)
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._gone: asyncio.Task[None] | None = None
+        self._socket.bind(address)
+        self._readers: list[asyncio.Future[None]] = []
+        self._writers: list[asyncio.Future[None]] = []
+        self._is_gone = False
+        self._loop.add_reader(_signal_of(self._socket), self._look)
+        self._loop.add_reader(_signal_of(self._monitor), self._look_at_monitor)
+        self._look_at_monitor()  # a signal comes only once somebody has looked
 
     async def send(self, *frames: ToCore) -> None:
         """Sends frames as one message, in order; waits while the core's queue is full or no core is there."""
-        await self._socket.send(_ENCODER.encode(frames))
+        data = _ENCODER.encode(frames)
+        while True:
+            try:
+                self._socket.send(data, zmq.NOBLOCK)
+            except zmq.Again:
+                await self._one_of(self._writers)
+            else:
+                self._look()
+                return
 
     async def recv(self) -> list[FromCore]:
-        """The next batch of frames, never empty. Raises `PeerGone` once a core that was there has left and
-        all that it sent was returned."""
-        if self._gone is None:
-            self._gone = asyncio.ensure_future(self._wait_gone())
+        """The next frames, never none: of all messages that are there, so that a server that is behind
+        catches up in one go. Raises `PeerGone` once a core that was there has left and all that it sent was
+        returned."""
+        await asyncio.sleep(0)  # whoever waits for the frames before gets a turn
         while True:
-            message = asyncio.ensure_future(self._socket.recv())
-            try:
-                await asyncio.wait({message, self._gone}, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError:
-                message.cancel()
-                raise
-            if not message.done():
-                await asyncio.wait({message}, timeout=RETRY_MS / 1000)  # what was still on its way
-            if not message.done():
-                message.cancel()
-                raise PeerGone("The engine core closed its socket.")
-            if frames := _FROM_CORE.decode(message.result()):
+            if frames := self._read():
                 return frames
+            if not self._is_gone:
+                await self._one_of(self._readers)
+                continue
+            await asyncio.sleep(RETRY_MS / 1000)  # what was still on its way
+            if frames := self._read():
+                return frames
+            raise PeerGone("The engine core closed its socket.")
 
     def close(self) -> None:
         """Closes without waiting for unsent frames."""
-        if self._gone is not None:
-            self._gone.cancel()
+        self._loop.remove_reader(_signal_of(self._socket))
+        self._loop.remove_reader(_signal_of(self._monitor))
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
         self._context.term()
 
-    async def _wait_gone(self) -> None:
-        await self._monitor.recv_multipart()
+    def _read(self) -> list[FromCore]:
+        frames: list[FromCore] = []
+        for _ in range(MAX_QUEUED_MESSAGES):
+            try:
+                frames.extend(_FROM_CORE.decode(self._socket.recv(zmq.NOBLOCK)))
+            except zmq.Again:
+                break
+        return frames
+
+    async def _one_of(self, waiters: list[asyncio.Future[None]]) -> None:
+        waiter = self._loop.create_future()
+        waiters.append(waiter)
+        self._look()
+        await waiter
+
+    def _look(self) -> None:
+        events = self._socket.get(zmq.EVENTS)
+        assert isinstance(events, int)
+        if events & zmq.POLLIN:
+            _let_go(self._readers)
+        if events & zmq.POLLOUT:
+            _let_go(self._writers)
+
+    def _look_at_monitor(self) -> None:
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart()
+            self._is_gone = True
+            _let_go(self._readers)
 
 
-def _configured(socket: S) -> S:
+def _signal_of(socket: zmq.Socket[bytes]) -> int:
+    number = socket.get(zmq.FD)
+    assert isinstance(number, int)
+    return number
+
+
+def _let_go(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+    waiters.clear()
+
+
+def _configured(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
     socket.set(zmq.SNDHWM, MAX_QUEUED_MESSAGES)
     socket.set(zmq.RCVHWM, MAX_QUEUED_MESSAGES)
     socket.set(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)

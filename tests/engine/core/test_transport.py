@@ -83,6 +83,45 @@ async def test_a_server_that_does_not_read_gets_merged_tokens_and_loses_none(
     server.close()
 
 
+async def test_a_server_that_is_behind_reads_all_that_is_there_at_once(
+    address: str, core: CoreTransport
+) -> None:
+    server = ServerTransport(address)
+    await server.send(Abort("a", 1))
+    await asyncio.to_thread(core.wait, 5.0)
+    for frame in tokens(20):
+        core.send([frame])
+    await asyncio.to_thread(time.sleep, 0.2)
+    assert await server.recv() == tokens(20)
+    core.send(tokens(1, start=20))
+    assert await server.recv() == tokens(1, start=20)
+    server.close()
+
+
+async def test_the_server_waits_for_a_core_and_for_room_in_its_queue(address: str) -> None:
+    server = ServerTransport(address)
+    count = 0
+
+    async def send_many() -> None:
+        nonlocal count
+        while True:
+            await server.send(Abort(str(count), 1))
+            count += 1
+
+    sending = asyncio.create_task(send_many())
+    await asyncio.sleep(0.1)
+    assert count == 0, "no core is there"
+    core = CoreTransport(address)
+    received: list[ToCore] = []
+    while len(received) < 500:
+        await asyncio.to_thread(core.wait, 5.0)
+        received += core.recv_all()
+    sending.cancel()
+    assert received[:500] == [Abort(str(i), 1) for i in range(500)]
+    server.close()
+    core.close(0)
+
+
 async def test_a_server_that_never_reads_counts_as_gone(
     address: str, core: CoreTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from engine.core.plan import StepPlan
+from engine.core.trace import read_trace
 from engine.server.main import run
 from tests.engine.server.running_engine import (
     BASE_NAME,
@@ -296,13 +298,18 @@ def test_a_journal_that_is_gone_is_a_503(start_engine: Callable[..., EngineServe
     assert server.get("/internal/journal").status_code == 200
 
 
-def test_sigterm_lets_running_requests_finish(start_engine: Callable[..., EngineServer]) -> None:
-    server = start_engine()
+def test_sigterm_lets_running_requests_finish_and_the_trace_holds_all_their_steps(
+    start_engine: Callable[..., EngineServer], tmp_path: Path
+) -> None:
+    server = start_engine(MOTET_ENGINE_TRACE_PLANS=str(tmp_path / "trace"))
     with open_stream(server, 1, max_tokens=30) as chunks:
         server.process.send_signal(signal.SIGTERM)
         rest = b"".join(chunks)
     assert rest.rstrip().split(b"\n\n")[-2] == b"data: [DONE]"
     assert server.process.wait(10) == 0
+    plans = [entry for entry in read_trace(tmp_path / "trace") if isinstance(entry, StepPlan)]
+    samples = [row.sample for plan in plans for row in plan.rows if row.sample is not None]
+    assert [sample.counter for sample in samples] == list(range(30))
 
 
 def test_sigkill_of_the_server_ends_the_core(start_engine: Callable[..., EngineServer]) -> None:

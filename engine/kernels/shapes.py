@@ -201,7 +201,8 @@ class Kernels(StepKernels[M], Protocol[M]):
         ...
 
     def attend(self, shape: AttentionShape, meta: M, q: Tensor, cache: LayerCache) -> Tensor:
-        """Causal attention over the cache: [num_rows, heads * dim] in the model's dtype; anything in padding."""
+        """Causal attention over the cache: [num_rows, heads * dim] in the model's dtype. Padding holds
+        anything."""
         ...
 
     def adapted(self, meta: M, layer: int, group: str, product: Product, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from adapters.digest import artefact_id, content_digest
-from adapters.disk_cache import CacheInUse, DiskCache, NoRoom
+from adapters.disk_cache import CacheInUse, DiskCache, NoRoom, NotCached
 from adapters.packed import pack, verify
 from adapters.store import Corrupt, DiskFull, InvalidPath, NotFound, Unavailable, artefact_path
 from adapters.store_folder import FolderStore
@@ -256,6 +256,26 @@ def test_a_restart_keeps_files_and_clears_leftovers(
         assert verify(path).artefact == artefacts[1]
     assert len(store.fetches) == fetched + 1
     second.close()
+
+
+def test_a_lease_that_must_not_fetch_asks_the_store_for_nothing(
+    tmp_path: Path, store: CountingStore, artefacts: list[str], size: int
+) -> None:
+    cache = DiskCache(tmp_path / "near", 3 * size, store)
+    with pytest.raises(NotCached), cache.lease(OWNER, artefacts[0], fetch=False):
+        pass
+    assert store.fetches == []
+    with cache.lease(OWNER, artefacts[0]) as path:
+        pass
+    with cache.lease(OWNER, artefacts[0], fetch=False) as path:
+        assert cache.state().num_leases == 1
+    cache.close()
+    path.write_bytes(path.read_bytes()[:-1])
+    cache = DiskCache(tmp_path / "near", 3 * size, store)
+    with pytest.raises(NotCached), cache.lease(OWNER, artefacts[0], fetch=False):
+        pass
+    assert (len(store.fetches), cache.state().num_files, cache.state().num_leases) == (1, 0, 0)
+    cache.close()
 
 
 def test_a_smaller_budget_at_restart_is_met_at_once(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.kernels.adapter_arena import AdapterArena, ArenaLayout
 from engine.kernels.lora import SITES, KernelAdapter, prepare
+from tests.engine.kernels.interpreter import DEVICE
 
 LAYERS = 2
 SHAPES = {
@@ -39,20 +40,21 @@ def adapter(
     sites: Iterable[str] = SITES,
     layers: Iterable[int] = range(LAYERS),
     dtype: torch.dtype = torch.bfloat16,
+    shapes: Mapping[str, tuple[int, int]] = SHAPES,
 ) -> KernelAdapter:
-    """A scale of its own for each module, as `alpha_pattern` gives."""
+    """In host memory. A scale of its own for each module, as `alpha_pattern` gives."""
     modules = {}
     for layer in layers:
         for site in sites:
-            inputs, outputs = SHAPES[site]
+            inputs, outputs = shapes[site]
             own = seed * 1000 + layer * 100 + SITES.index(site)
             a, b = drawn(own, rank, inputs, dtype=dtype), drawn(own + 50, outputs, rank, dtype=dtype)
             modules[layer, site] = (a, b, 0.25 * (1 + own % 7))
     return prepare(Loaded(modules))
 
 
-def stale_arena(num_slots: int, num_pages: int = 16) -> AdapterArena:
+def stale_arena(num_slots: int, num_pages: int = 16, layout: ArenaLayout = LAYOUT) -> AdapterArena:
     """Holds nothing, and NaN wherever nothing will be written."""
-    arena = AdapterArena(LAYOUT, num_slots, num_pages * LAYOUT.page_bytes, "cpu")
+    arena = AdapterArena(layout, num_slots, num_pages * layout.page_bytes, DEVICE)
     arena.data.fill_(torch.nan)
     return arena

@@ -32,8 +32,8 @@ def assert_holds(arena: AdapterArena, slot: int, held: KernelAdapter | None) -> 
             wanted = held.modules.get((layer, site)) if held else None
             assert (found is None) == (wanted is None)
             if found and wanted:
-                assert torch.equal(found[0], wanted.a.bfloat16())
-                assert torch.equal(found[1], wanted.b.bfloat16())
+                assert torch.equal(found[0].cpu(), wanted.a.bfloat16())
+                assert torch.equal(found[1].cpu(), wanted.b.bfloat16())
                 assert found[2] == wanted.scale
 
 

@@ -15,6 +15,7 @@ from engine.kernels.reference import ReferenceKernels
 from engine.kernels.sgmv import expand, new_bridge, shrink
 from engine.kernels.sgmv_plan import BASE, SgmvPlan, SgmvPlanner, max_blocks
 from engine.kernels.sgmv_reference import add_lora, sorted_blocks
+from tests.engine.kernels.interpreter import DEVICE
 from tests.engine.kernels.random_factors import LAYERS, LAYOUT, SHAPES, adapter, drawn, stale_arena
 
 NUM_SLOTS = 8
@@ -41,11 +42,11 @@ def slots_of(mix: list[tuple[int, int]], capacity: int | None = None) -> Tensor:
     """int32 [capacity]. Rows beyond the mix claim to be of a slot, as stale ones do."""
     rows = [slot for slot, count in mix for _ in range(count)]
     stale = [6] * (capacity - len(rows)) if capacity else []
-    return torch.tensor(rows + stale, dtype=torch.int32)
+    return torch.tensor(rows + stale, dtype=torch.int32, device=DEVICE)
 
 
 def count(number: int) -> Tensor:
-    return torch.tensor([number], dtype=torch.int32)
+    return torch.tensor([number], dtype=torch.int32, device=DEVICE)
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +59,15 @@ def arena() -> AdapterArena:
 
 @pytest.fixture(scope="module")
 def bridge() -> Tensor:
-    return new_bridge(LAYOUT, MOST_ROWS, "cpu")
+    return new_bridge(LAYOUT, MOST_ROWS, DEVICE)
 
 
 def inputs_of(group: str, rows: int) -> Tensor:
-    return drawn(7, rows, SHAPES[GROUPS[group][0]][0])
+    return drawn(7, rows, SHAPES[GROUPS[group][0]][0]).to(DEVICE)
 
 
 def base_product(group: str, rows: int) -> Tensor:
-    return drawn(8, rows, sum(SHAPES[site][1] for site in GROUPS[group]), dtype=torch.float32)
+    return drawn(8, rows, sum(SHAPES[site][1] for site in GROUPS[group]), dtype=torch.float32).to(DEVICE)
 
 
 def served(
@@ -81,7 +82,7 @@ def served(
 
 def rounding(arena: AdapterArena, slots: Tensor, group: str, x: Tensor, y: Tensor) -> Tensor:
     """How far results may be off: half of bfloat16's last bit of A x, through B, as if all signs agreed."""
-    absolute = stale_arena(NUM_SLOTS)
+    absolute = stale_arena(arena.num_slots, arena.num_pages, arena.layout)
     absolute.data.copy_(arena.data.abs())
     for name in ("a_at", "b_at", "rank", "scale"):
         getattr(absolute, name).copy_(getattr(arena, name))
@@ -98,7 +99,7 @@ def test_the_products_equal_their_twin(
     slots = slots_of(mix)
     rows = len(slots)
     x, y = inputs_of(group, rows), base_product(group, rows)
-    plan = SgmvPlanner(MOST_ROWS, NUM_SLOTS, "cpu").build(slots, count(rows))
+    plan = SgmvPlanner(MOST_ROWS, NUM_SLOTS, DEVICE).build(slots, count(rows))
     ours, twin = served(arena, plan, bridge, group, x, y), y.clone()
     add_lora(x, slots, rows, arena, 1, group, twin)
     assert ((ours - twin).abs() <= rounding(arena, slots, group, x, y)).all()
@@ -108,7 +109,7 @@ def test_the_products_equal_their_twin(
 def test_results_are_the_same_each_time_and_rounded_once(arena: AdapterArena, bridge: Tensor) -> None:
     slots = slots_of(MIXES["base rows between"])
     x, y = inputs_of("gate_up", len(slots)), base_product("gate_up", len(slots)).bfloat16()
-    plan = SgmvPlanner(MOST_ROWS, NUM_SLOTS, "cpu").build(slots, count(len(slots)))
+    plan = SgmvPlanner(MOST_ROWS, NUM_SLOTS, DEVICE).build(slots, count(len(slots)))
     wide = served(arena, plan, bridge, "gate_up", x, y.float())
     assert torch.equal(wide, served(arena, plan, bridge, "gate_up", x, y.float()))
     assert torch.equal(wide.bfloat16(), served(arena, plan, bridge, "gate_up", x, y))
@@ -124,10 +125,10 @@ def test_the_twin_equals_that_of_other_kernels(arena: AdapterArena, group: str) 
     step, slots = plan_lora(table, mix), slots_of(mix)
     assert step is not None
     x = inputs_of(group, len(slots))
-    ours, others = base_product(group, len(slots)), base_product(group, len(slots))
+    ours, others = base_product(group, len(slots)), base_product(group, len(slots)).cpu()
     add_lora(x, slots, len(slots), arena, 1, group, ours)
-    ReferenceKernels().lora(step, 1, group, x, others)
-    torch.testing.assert_close(ours, others, rtol=1e-2, atol=1)  # float32 factors are rounded in an arena
+    ReferenceKernels().lora(step, 1, group, x.cpu(), others)
+    torch.testing.assert_close(ours.cpu(), others, rtol=1e-2, atol=1)  # float32 factors are rounded in an arena
 
 
 @pytest.mark.parametrize("capacity", [256, 400])
@@ -137,7 +138,7 @@ def test_blocks_equal_their_twin(mix: list[tuple[int, int]], capacity: int) -> N
     slots = slots_of(mix, capacity)[:capacity]
     used = min(sum(number for _, number in mix), capacity)
     slots[:used] = slots[torch.randperm(used, generator=torch.Generator().manual_seed(1))]
-    planner = SgmvPlanner(400, NUM_SLOTS, "cpu")
+    planner = SgmvPlanner(400, NUM_SLOTS, DEVICE)
     for num_tokens in (used, 0):
         plan = planner.build(slots, count(num_tokens))
         blocks, block_slot = sorted_blocks(slots, num_tokens, plan.block_rows)
@@ -168,7 +169,7 @@ def test_a_row_alone_has_the_bits_it_has_in_a_crowd(
     """In the same size of blocks; in another place, slot and part of the arena, too."""
     slots = slots_of(MIXES[mix])
     rows = len(slots)
-    planner = SgmvPlanner(MOST_ROWS, NUM_SLOTS, "cpu")
+    planner = SgmvPlanner(MOST_ROWS, NUM_SLOTS, DEVICE)
     elsewhere = stale_arena(NUM_SLOTS)
     elsewhere.install(0, adapter(9, 200))
     x, y = inputs_of(group, rows), base_product(group, rows)
@@ -191,7 +192,7 @@ def test_captured_launches_serve_more_and_fewer_adapters(arena: AdapterArena, br
     them, and only what the buffers hold changes."""
     capacity = 80
     slots, used = slots_of([], capacity), count(1)
-    planner = SgmvPlanner(MOST_ROWS, NUM_SLOTS, "cpu")
+    planner = SgmvPlanner(MOST_ROWS, NUM_SLOTS, DEVICE)
     captured = planner.build(slots, used)
     x, y = inputs_of("o", capacity), base_product("o", capacity)
     for mix in ("one row", "blocks full and begun", "all base", "single rows of all", "base rows between"):
@@ -210,7 +211,7 @@ def test_a_slot_used_again_shows_nothing_of_its_past(bridge: Tensor) -> None:
     new = adapter(12, 5, ["k_proj", "o_proj"])
     arena.install(0, adapter(11, 256))
     arena.clear(0)
-    plan = SgmvPlanner(40, 2, "cpu").build(slots_of([(0, 3), (BASE, 1), (0, 30)]), count(34))
+    plan = SgmvPlanner(40, 2, DEVICE).build(slots_of([(0, 3), (BASE, 1), (0, 30)]), count(34))
     x, y = inputs_of("qkv", 34), base_product("qkv", 34)
     assert torch.equal(served(arena, plan, bridge, "qkv", x, y), y)
     arena.install(0, new)
@@ -223,7 +224,7 @@ def test_a_slot_used_again_shows_nothing_of_its_past(bridge: Tensor) -> None:
 
 
 def test_sites_and_layers_without_factors_keep_their_bits(arena: AdapterArena, bridge: Tensor) -> None:
-    plan = SgmvPlanner(40, NUM_SLOTS, "cpu").build(slots_of([(1, 20), (2, 20)]), count(40))
+    plan = SgmvPlanner(40, NUM_SLOTS, DEVICE).build(slots_of([(1, 20), (2, 20)]), count(40))
     x, y = inputs_of("qkv", 40), base_product("qkv", 40)
     ours = served(arena, plan, bridge, "qkv", x, y)
     changed = ours != y
@@ -235,7 +236,7 @@ def test_sites_and_layers_without_factors_keep_their_bits(arena: AdapterArena, b
 
 
 def test_a_row_that_is_not_finite_spoils_no_other(arena: AdapterArena, bridge: Tensor) -> None:
-    plan = SgmvPlanner(40, NUM_SLOTS, "cpu").build(slots_of([(6, 20), (BASE, 1)]), count(21))
+    plan = SgmvPlanner(40, NUM_SLOTS, DEVICE).build(slots_of([(6, 20), (BASE, 1)]), count(21))
     x, y = inputs_of("o", 21), base_product("o", 21)
     before = served(arena, plan, bridge, "o", x, y)
     x[3], x[20] = torch.nan, torch.inf
@@ -250,7 +251,7 @@ def test_how_many_programs_run_abreast_changes_no_bit(
     arena: AdapterArena, bridge: Tensor, monkeypatch: pytest.MonkeyPatch, group: str
 ) -> None:
     slots = slots_of(MIXES["base rows between"])
-    plan = SgmvPlanner(MOST_ROWS, NUM_SLOTS, "cpu").build(slots, count(len(slots)))
+    plan = SgmvPlanner(MOST_ROWS, NUM_SLOTS, DEVICE).build(slots, count(len(slots)))
     x, y = inputs_of(group, len(slots)), base_product(group, len(slots))
     few = served(arena, plan, bridge, group, x, y)
     monkeypatch.setattr(sgmv, "INTERPRETED_PROGRAMS", 400)

@@ -128,7 +128,7 @@ def test_the_twin_equals_that_of_other_kernels(arena: AdapterArena, group: str) 
     ours, others = base_product(group, len(slots)), base_product(group, len(slots)).cpu()
     add_lora(x, slots, len(slots), arena, 1, group, ours)
     ReferenceKernels().lora(step, 1, group, x.cpu(), others)
-    torch.testing.assert_close(ours.cpu(), others, rtol=1e-2, atol=1)  # float32 factors are rounded in an arena
+    torch.testing.assert_close(ours.cpu(), others, rtol=1e-2, atol=1)  # float32 is rounded in an arena
 
 
 @pytest.mark.parametrize("capacity", [256, 400])

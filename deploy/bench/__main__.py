@@ -15,6 +15,7 @@ from rich.console import Console
 from deploy.bench import platform, report
 from deploy.bench.cases import CASES, MIXED, STREAMS, Case, Setting
 from deploy.bench.load import run
+from deploy.bench.page import commit, write_section
 from deploy.bench.peers import open_peer, peft_peer
 from deploy.bench.prompts import asks
 from deploy.bench.replica import Replica, running_replica, write_adapters
@@ -41,7 +42,7 @@ class Page:
     def publish(self, name: str, section: str) -> None:
         self.console.print(section, markup=False, highlight=False, soft_wrap=True)
         if self.write:
-            report.write_section(PAGE, name, section)
+            write_section(PAGE, name, section)
 
 
 @app.callback(invoke_without_command=True)
@@ -66,7 +67,7 @@ def main(
     folder = model or import_model((home / DEMO_MODEL).resolve())
     adapters = write_adapters(folder, home / "adapters")
     console = Console(width=160)
-    version = report.commit(ROOT)
+    version = commit(ROOT)
 
     async def measure() -> None:
         peers = {name: await open_peer(name, url) for name, url in wanted.items()}

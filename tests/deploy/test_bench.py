@@ -9,9 +9,10 @@ import pytest
 
 from deploy.bench.cases import CASES, Row
 from deploy.bench.load import Answer, Ask, LoadFailed, Sample, checked, percentile
+from deploy.bench.page import write_section
 from deploy.bench.pairs import Ratio, alternate
 from deploy.bench.prompts import asks
-from deploy.bench.report import ratios, resources, write_section
+from deploy.bench.report import ratios, resources
 
 
 async def test_who_goes_first_alternates() -> None:

@@ -59,7 +59,7 @@ class SideStream:
 class GpuKernels:
     """`engine.kernels.shapes.Kernels` for one model on one device. Called from the step thread alone."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - sizes and kinds, each by name
         self,
         shape: AttentionShape,
         *,
@@ -69,6 +69,7 @@ class GpuKernels:
         num_slots: int,
         arena_bytes: int,
         device: torch.device,
+        dtype: torch.dtype,
         fp8_inputs: bool,
     ) -> None:
         """`max_rows`, `max_tokens`: of a step. `arena_bytes`: of adapters on the device. `fp8_inputs`:
@@ -78,6 +79,8 @@ class GpuKernels:
         self._device = device
         self._fp8_inputs = fp8_inputs
         self._attention = new_plan(shape, max_rows, max_tokens, device)
+        # Zeroed once: no kernel writes rows of padding, and what lies there must at least be numbers.
+        self._attended = torch.zeros(max_tokens, shape.num_heads, shape.head_dim, dtype=dtype, device=device)
         self._planes = paged_attention.new_planes(shape, max_rows, device)
         self.arena = AdapterArena(layout, num_slots, arena_bytes, device)
         self.slots = ArenaSlots(self.arena, device)
@@ -191,7 +194,7 @@ class GpuKernels:
         return q
 
     def attend(self, shape: AttentionShape, meta: GpuStep, q: Tensor, cache: LayerCache) -> Tensor:
-        out = torch.empty_like(q)
+        out = self._attended[: q.shape[0]]
         paged_attention.attend(
             shape, meta.rows, self._attention, self._planes, q, cache, out,
             programs=self._programs, prefill=meta.prefill,

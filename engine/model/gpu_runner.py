@@ -283,6 +283,7 @@ def _kernels(
             num_slots=options.num_slots,
             arena_bytes=options.arena_bytes,
             device=device,
+            dtype=options.dtype,
             fp8_inputs=any(name.endswith(".weight_scale") for name in weights),
         )
     except ArenaFull as error:

@@ -279,6 +279,7 @@ def test_codes_left_beside_a_norm_are_those_of_its_result() -> None:
         num_slots=1,
         arena_bytes=1 << 16,
         device=DEVICE,
+        dtype=torch.bfloat16,
         fp8_inputs=True,
     )
     residual, other = drawn(1, 3, 64).float().to(DEVICE), drawn(2, 3, 64).to(DEVICE)

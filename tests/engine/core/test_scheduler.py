@@ -242,7 +242,8 @@ def test_what_a_tenant_waits_for_keeps_nothing_from_one_that_holds_less(
     bench = make_bench(num_blocks=60, reserve_after_s=0.5, step_s=0.1)
     bench.send(add("running", [1] * 100, Ask(tenant="flood", max_tokens=40)))
     bench.step()
-    bench.send(add("big", [2] * 180, Ask(tenant="flood", max_tokens=2)))
+    first = ServiceClass.INTERACTIVE  # so that it is asked before the others
+    bench.send(add("big", [2] * 180, Ask(tenant="flood", max_tokens=2, service_class=first)))
     for _ in range(10):
         bench.step()  # now the flood's second is late, and what is free is kept for it
     bench.send(

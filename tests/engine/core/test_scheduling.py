@@ -170,8 +170,6 @@ def test_tenants_that_always_want_more_get_the_same() -> None:
     clients = [Client("big", 94, 64)] * 40 + [Client(f"t{i}", 94, 64) for i in range(6) for _ in range(10)]
     parts = served_between(Simulation(SMALL_ON_CPU, clients, max_running=32), 5.0, 25.0)
     assert max(parts.values()) < 1.1 * min(parts.values())
-    unfair = Counter(client.tenant for client in clients)
-    assert max(unfair.values()) > 3 * min(unfair.values())  # what first come, first served would give
 
 
 def test_a_tenant_that_comes_back_gets_its_part_and_no_more() -> None:
@@ -198,7 +196,7 @@ def test_classes_go_first_and_none_starves() -> None:
         for number in range(72)
     ]
     simulation = Simulation(SMALL_ON_CPU, clients, max_running=24, aging_s=4.0)
-    simulation.run(60.0)
+    simulation.run(40.0)
     waits = {
         each: [a.ttft for a in simulation.answers if a.tokens and a.client.service_class is each]
         for each in classes
@@ -206,7 +204,7 @@ def test_classes_go_first_and_none_starves() -> None:
     medians = [percentile(waits[each], 0.5) for each in classes]
     assert medians == sorted(medians)
     assert medians[0] < 0.5 * medians[2]
-    asked = [a for a in simulation.answers if a.arrived < 40.0]
+    asked = [a for a in simulation.answers if a.arrived < 24.0]
     assert all(answer.tokens for answer in asked)
 
 

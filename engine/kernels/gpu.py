@@ -28,12 +28,13 @@ INTERPRETED_PROGRAMS = 4
 
 @dataclass(frozen=True, slots=True)
 class GpuStep:
-    """A step as the kernels read it. `lora` is None where no row has an adapter; `prefill` says whether a row
-    may have more than one token."""
+    """A step as the kernels read it. `lora` is None where no row has an adapter, and `groups` are those in
+    which one may; `prefill` says whether a row may have more than one token."""
 
     tokens: Tensor  # int32 [num_rows]
     rows: AttentionRows
     lora: SgmvPlan | None
+    groups: frozenset[str]
     prefill: bool
 
 
@@ -138,7 +139,7 @@ class GpuKernels:
             attention,
             on_device([row.slot for row in rows for _ in row.tokens]),
             on_device([sum(counts)]),
-            adapters=any(row.slot >= 0 for row in rows),
+            groups=self.slots.groups({row.slot for row in rows}),
             prefill=True,
         )
 
@@ -149,14 +150,15 @@ class GpuKernels:
         token_slot: Tensor,
         num_tokens: Tensor,
         *,
-        adapters: bool,
+        groups: frozenset[str],
         prefill: bool,
     ) -> GpuStep:
         """Build a step's plans on the device, from `tokens` int32 [num_rows], `token_slot` int32 [num_rows]
-        and `num_tokens` int32 [1], beyond which rows are padding. Asks the host nothing."""
+        and `num_tokens` int32 [1], beyond which rows are padding. `groups`: those in which a row's adapter
+        may have something. Asks the host nothing."""
         build_plan(rows, self._attention, self._shape)
-        lora = self._planner.build(token_slot, num_tokens) if adapters else None
-        return GpuStep(tokens, rows, lora, prefill)
+        lora = self._planner.build(token_slot, num_tokens) if groups else None
+        return GpuStep(tokens, rows, lora, groups, prefill)
 
     def add_norm(self, residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
         out = torch.empty(residual.shape, dtype=weight.dtype, device=residual.device)
@@ -203,7 +205,7 @@ class GpuKernels:
 
     def adapted(self, meta: GpuStep, layer: int, group: str, product: Product, x: Tensor) -> Tensor:
         """The shrink reads `x` on a stream beside the base product; the expand adds to its result."""
-        if meta.lora is None:
+        if meta.lora is None or group not in meta.groups:
             return product(x)
         with self._side.fork():
             sgmv.shrink(x, meta.lora, self.arena, layer, group, self._bridge)

@@ -22,12 +22,14 @@ class ArenaSlots:
         self.arena = arena
         self._on_gpu = device.type == "cuda"
         self._stream = new_stream(device) if self._on_gpu else None
+        self._groups: dict[int, frozenset[str]] = {}  # by slot
         self._copied: dict[int, torch.cuda.Event] = {}  # by slot, until a step has waited for it
 
     def install(self, slot: int, adapter: KernelAdapter | HostRun) -> None:
         """A `HostRun` that was packed in pinned memory copies beside the host's work. Raises `ArenaFull`."""
         run = adapter if isinstance(adapter, HostRun) else self.pack(adapter)
         self.arena.install_run(slot, run, self._stream)
+        self._groups[slot] = frozenset(group for _, group in run.touched)
         if self._stream is not None:
             self._copied[slot] = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch gives it no types
             self._copied[slot].record(self._stream)
@@ -36,7 +38,13 @@ class ArenaSlots:
         """What `install` copies; takes no lock and touches no device, so that a loader thread may call it."""
         return pack_for_arena(adapter, self.arena.layout, pin=self._on_gpu)
 
+    def groups(self, slots: Iterable[int]) -> frozenset[str]:
+        """The fused groups in which an adapter of these slots has something. A slot that a row names is full,
+        or names the base."""
+        return frozenset().union(*(self._groups[slot] for slot in slots if slot >= 0))
+
     def clear(self, slot: int) -> None:
+        self._groups.pop(slot, None)
         self._copied.pop(slot, None)
         with torch.cuda.stream(self._stream):
             self.arena.clear(slot)

@@ -183,7 +183,8 @@ class GpuRunner:
         with torch.inference_mode():
             size = self._inputs.send(plan.rows, self._sampled_at)
             self._kernels.slots.await_copies(size.slots)
-            residual, finite = self._graphs.forward(size)
+            groups = self._kernels.slots.groups(size.slots)
+            residual, finite = self._graphs.forward(size, groups)
             sampled = self._sample(self._graphs, plan.rows, size, residual)
             outcome = self._outcomes.of(plan.rows, residual, finite, sampled)
             self._in_flight += 1

@@ -1,9 +1,10 @@
 """The forward pass in recorded form: a graph for each number of tokens that steps are rounded up to, and one
 for each number of rows that sample.
 
-A step's graph is chosen by three facts: its bucket of tokens; whether any row has an adapter (else a graph
-without LoRA is replayed); whether any row has several tokens (else one without the prefill kernel). Which
-adapters, how many and of which ranks, which sequences and how long: all of that is read on the device.
+A step's graph is chosen by three facts: its bucket of tokens; in which of the fused groups its adapters have
+something (a step of base rows replays a graph without LoRA); whether any row has several tokens (else one
+without the prefill kernel). Which adapters, how many and of which ranks, which sequences and how long: all of
+that is read on the device.
 """
 
 from __future__ import annotations
@@ -16,11 +17,16 @@ import torch
 from torch import Tensor
 
 from engine.kernels.gpu import GpuKernels, GpuStep
+from engine.kernels.lora import GROUPS
 from engine.kernels.shapes import LayerCache
 from engine.model.graphs import Graphs
 from engine.model.guard import all_finite
 from engine.model.llama import LlamaModel
 from engine.model.step_inputs import StepInputs, StepSize
+
+ALL = frozenset(GROUPS)
+FAMILIES = (frozenset[str](), frozenset({"qkv"}), frozenset({"qkv", "o"}), ALL)
+"""Sets of groups for which decoding is recorded: none, those that adapters usually choose, and all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class Heads:
 @dataclass(frozen=True, slots=True)
 class _Kind:
     num_rows: int  # of tensors, padding included
-    adapters: bool
+    groups: frozenset[str]  # one of FAMILIES
     prefill: bool
 
 
@@ -65,11 +71,12 @@ class StepGraphs:
         self._steps = {kind: graphs.record(self._step(kind)) for kind in self._kinds(capacity.rows)}
         self._heads = {rows: graphs.record(self._head(rows)) for rows in reversed(self._head_buckets)}
 
-    def forward(self, size: StepSize) -> tuple[Tensor, Tensor]:
-        """Of the step whose numbers `inputs` holds: the residual stream after the last layer, float32
-        [num_rows, hidden], and whether each row of it is finite, int32 [num_tokens]."""
+    def forward(self, size: StepSize, groups: frozenset[str]) -> tuple[Tensor, Tensor]:
+        """Of the step whose numbers `inputs` holds, with adapters in `groups`: the residual stream after the
+        last layer, float32 [num_rows, hidden], and whether each row of it is finite, int32 [num_tokens]."""
         num_rows = rounded_up(size.num_tokens, self._buckets)
-        kind = _Kind(num_rows, size.has_adapters, size.num_tokens > size.num_rows)
+        prefill = size.num_tokens > size.num_rows
+        kind = _Kind(num_rows, family_of(groups, prefill), prefill)
         recorded = self._steps.get(kind)
         residual = self._step(kind)() if recorded is None else recorded.replay()
         return residual, self._finite[: size.num_tokens]
@@ -85,10 +92,10 @@ class StepGraphs:
     def _kinds(self, max_rows: int) -> list[_Kind]:
         """The largest first: the smaller ones find room in the memory that it took."""
         return [
-            _Kind(tokens, adapters, prefill)
+            _Kind(tokens, groups, prefill)
             for tokens in reversed(self._buckets)
             for prefill in (True, False)
-            for adapters in (True, False)
+            for groups in reversed(families(prefill))
             if (tokens > 1 if prefill else tokens <= rounded_up(max_rows, self._buckets))
         ]
 
@@ -100,7 +107,7 @@ class StepGraphs:
                 inputs.rows(),
                 inputs.token_slot[:rows],
                 inputs.num_tokens,
-                adapters=kind.adapters,
+                groups=kind.groups,
                 prefill=kind.prefill,
             )
             residual = self._model.forward(step, self._caches)
@@ -117,6 +124,15 @@ class StepGraphs:
             return logits
 
         return run
+
+
+def families(prefill: bool) -> tuple[frozenset[str], ...]:
+    """Where there is prefill, launches that find nothing to do are lost in it."""
+    return (FAMILIES[0], ALL) if prefill else FAMILIES
+
+
+def family_of(groups: frozenset[str], prefill: bool) -> frozenset[str]:
+    return next(family for family in families(prefill) if groups <= family)
 
 
 def buckets(most: int) -> tuple[int, ...]:

@@ -48,10 +48,6 @@ class StepSize:
     num_sampled: int
     slots: frozenset[int]  # of adapters
 
-    @property
-    def has_adapters(self) -> bool:
-        return bool(self.slots)
-
 
 class StepInputs:
     """The device's side, and the host's. Tensors of rows and tokens hold anything beyond their counts, but

@@ -29,7 +29,7 @@ from engine.model.kv_scales import KvScales
 from engine.model.llama import LlamaModel
 from engine.model.quantization import E4M3, quantize_rows
 from engine.model.sampler import choose
-from engine.model.step_graphs import buckets, rounded_up
+from engine.model.step_graphs import ALL, buckets, family_of, rounded_up
 from engine.model.weights import expected_shapes
 from tests.engine.kernels.test_kernels import Host
 from tests.gpu.random_model import random_fp8_weights
@@ -339,11 +339,13 @@ def test_a_step_replays_the_graph_that_fits_it() -> None:
     runner = GpuRunner(shallow, WEIGHTS, small, DEVICE, graphs=graphs)
     assert not any(cache.keys.any() or cache.values.any() for cache in runner.caches)
     runner.install(0, adapter(100, 8, layers=1))
+    runner.install(1, adapter(300, 4, ("q_proj", "v_proj"), layers=1))
     kinds: list[tuple[int, ...]] = []
     for rows in (
         [row(0, [5])],
         [row(0, [5], slot=0)],
         [row(0, [5, 6])],
+        [row(0, [5], slot=1)],
         [row(0, [5]), row(1, [6])],
         [row(0, [5, 6], slot=0)],
         [row(0, [5, 6, 7])],
@@ -352,10 +354,20 @@ def test_a_step_replays_the_graph_that_fits_it() -> None:
         ours = run(runner, *rows)
         kinds.append(tuple(graphs.replayed))
         assert all(result.token is not None for result in ours)
-    steps = [kind[0] for kind in kinds[:5]]
-    assert len(set(steps)) == 5
-    assert [len(kind) for kind in kinds] == [2, 2, 2, 2, 2, 1]  # the last: its head alone
+    steps = [kind[0] for kind in kinds[:6]]
+    assert len(set(steps)) == 6
+    assert [len(kind) for kind in kinds] == [2, 2, 2, 2, 2, 2, 1]  # the last: its head alone
     assert_near(ours, Twin(config=shallow).execute([row(0, [5, 6, 7])]))
+
+
+def test_families() -> None:
+    """The smallest that was recorded and holds all groups that the step's adapters touch."""
+    assert family_of(frozenset(), False) == family_of(frozenset(), True) == frozenset()
+    assert family_of(frozenset({"qkv"}), False) == {"qkv"}
+    assert family_of(frozenset({"o"}), False) == {"qkv", "o"}
+    assert family_of(frozenset({"qkv", "down"}), False) == ALL
+    assert family_of(frozenset({"qkv"}), True) == ALL
+    assert all(family_of(frozenset({group}), False) >= {group} for group in GROUPS)
 
 
 def test_buckets() -> None:

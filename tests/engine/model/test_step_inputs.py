@@ -106,7 +106,7 @@ def test_a_step_arrives_as_it_was_planned() -> None:
     size = inputs.send([row(9, [8], 3, [6])], {})  # smaller: nothing of the last step is left
     assert inputs.tokens(4).tolist() == [8, 0, 0, 0]
     assert inputs.token_slot.tolist() == [BASE_SLOT] * 16
-    assert not size.has_adapters
+    assert not size.slots
 
 
 def test_a_token_in_flight_is_what_the_last_step_sampled_for_its_sequence() -> None:

@@ -1,38 +1,18 @@
-"""Whole forward steps in C++ (docs/decisions/0010): what a step reads, laid out for one call, and slots of
-adapters.
-
-A backend of its own beside `engine.kernels.host`: cells of the KV cache have the same size here and another
-order inside (paged.h).
-"""
+"""Whole forward steps in C++ (docs/decisions/0010) through ctypes: the structs, mirrored from step.h, and the
+functions of cpu.cpp. ctypes lets go of the GIL for each call."""
 
 from __future__ import annotations
 
 import ctypes
-import mmap
-from collections.abc import Mapping, Sequence
 from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.core.plan import Row
-from engine.kernels.lora import GROUPS, SITES, Factors, KernelAdapter
-from engine.kernels.shapes import (
-    LANES,
-    MAX_GROUPED,
-    AdapterSlots,
-    AttentionShape,
-    LayerCache,
-    new_cache,
-)
+from engine.kernels.lora import GROUPS, Factors
 
-TILE_ROWS = 16
 CACHE_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.float8_e4m3fn: 2}
-HUGE_PAGE = 1 << 21
 
 
 class CPacked(ctypes.Structure):
@@ -158,187 +138,6 @@ class NativeLibrary:
         pointers = numbers.data_ptr(), codes.data_ptr(), again.data_ptr()
         self._lib.motet_float8(*pointers, len(numbers))
         return codes, again
-
-
-class Arena:
-    """Zeroed memory in huge pages where the system has them, handed out in parts of whole cache lines."""
-
-    def __init__(self, num_bytes: int) -> None:
-        self._map = mmap.mmap(-1, max(-(-num_bytes // HUGE_PAGE) * HUGE_PAGE, HUGE_PAGE))
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._map.madvise(mmap.MADV_HUGEPAGE)
-        self._array = np.frombuffer(self._map, np.uint8)
-        self._start, self._size = self._array.ctypes.data, len(self._map)
-        self._used = 0
-
-    def take(self, num_bytes: int) -> int:
-        """The address of a new part."""
-        at = self._used
-        self._used += _line(num_bytes)
-        assert self._used <= self._size
-        return self._start + at
-
-
-@dataclass(frozen=True, slots=True)
-class _Installed:
-    adapter: KernelAdapter
-    arena: Arena
-    touched: NDArray[np.uint8]  # [layers * groups]
-    max_rank: int
-
-
-class NativeSlots:
-    """Which adapter each slot holds, packed: `AdapterSlots`."""
-
-    def __init__(
-        self,
-        library: NativeLibrary,
-        dtype: torch.dtype,
-        num_slots: int,
-        num_layers: int,
-        sites: Mapping[str, tuple[int, int]],
-    ) -> None:
-        self._library = library
-        self._dtype = dtype
-        self._num_layers = num_layers
-        self._sites = dict(sites)
-        self.factors = (CPackedFactor * (max(num_slots, 1) * num_layers * len(SITES)))()
-        self._installed: list[_Installed | None] = [None] * num_slots
-
-    def install(self, slot: int, adapter: KernelAdapter) -> None:
-        self.clear(slot)
-        modules = {where: self._in_form(factors) for where, factors in adapter.modules.items()}
-        arena = Arena(sum(_line(a) + _line(b) for a, b in map(_factor_bytes, modules.values())))
-        touched = np.zeros((self._num_layers, len(GROUPS)), np.uint8)
-        for (layer, site), factors in sorted(modules.items(), key=lambda item: item[0][0]):
-            assert (factors.a.shape[1], factors.b.shape[1]) == self._sites[site]
-            a, b = map(arena.take, _factor_bytes(factors))
-            self._library.pack_factors(factors, a, b)
-            entry = self.factors[(slot * self._num_layers + layer) * len(SITES) + SITES.index(site)]
-            entry.a, entry.b, entry.rank, entry.scale = a, b, factors.rank, factors.scale
-            entry.is_bfloat16 = factors.a.dtype is torch.bfloat16
-            touched[layer, _GROUP_INDEX[site]] = 1
-        self._installed[slot] = _Installed(adapter, arena, touched.reshape(-1), max(adapter.max_rank, 1))
-
-    def clear(self, slot: int) -> None:
-        size = self._num_layers * len(SITES) * ctypes.sizeof(CPackedFactor)
-        ctypes.memset(ctypes.addressof(self.factors) + slot * size, 0, size)
-        self._installed[slot] = None
-
-    def installed(self, slot: int) -> _Installed:
-        found = self._installed[slot]
-        assert found is not None, f"slot {slot} is empty, but a row of the plan uses it"
-        return found
-
-    def _in_form(self, factors: Factors) -> Factors:
-        """bfloat16 beside bfloat16 activations, else exact in float32."""
-        if self._dtype is torch.bfloat16 and factors.a.dtype is torch.bfloat16 is factors.b.dtype:
-            return factors
-        return Factors(factors.a.float(), factors.b.float(), factors.scale)
-
-
-@dataclass(frozen=True, slots=True)
-class NativeStep:
-    """A step for one call; `c` but for the residual and the scratch, which the model adds."""
-
-    c: CStep
-    num_tokens: int
-    numbers: NDArray[np.int32]  # what `c` points to
-    touched: NDArray[np.uint8] | None
-    slots: NativeSlots
-
-    @property
-    def tokens(self) -> Tensor:
-        return torch.from_numpy(self.numbers[: self.num_tokens])
-
-
-class NativeKernels:
-    """The parts of `engine.kernels.shapes.Kernels` around a model that computes whole steps."""
-
-    def __init__(self, library: NativeLibrary, dtype: torch.dtype) -> None:
-        self._library = library
-        self._dtype = dtype
-
-    def new_cache(
-        self,
-        shape: AttentionShape,
-        num_blocks: int,
-        dtype: torch.dtype,
-        key_scale: float = 1.0,
-        value_scale: float = 1.0,
-    ) -> LayerCache:
-        return new_cache(shape, num_blocks, dtype, key_scale, value_scale)
-
-    def new_slots(self, num_slots: int, num_layers: int, sites: Mapping[str, tuple[int, int]]) -> NativeSlots:
-        return NativeSlots(self._library, self._dtype, num_slots, num_layers, sites)
-
-    def plan(self, shape: AttentionShape, rows: Sequence[Row], slots: AdapterSlots) -> NativeStep:
-        assert isinstance(slots, NativeSlots)
-        tokens: list[int] = []
-        chunks: list[int] = []
-        tables: list[int] = []
-        most = max(1, MAX_GROUPED // 2 // shape.group)
-        for row in rows:
-            count, start, first, table = len(row.tokens), row.start, len(tokens), len(tables)
-            tokens += row.tokens
-            tables += row.block_table
-            for done in range(0, count, most):
-                chunks += (first + done, min(most, count - done), start + done, table)
-        order, runs = _places([(row.slot, len(row.tokens)) for row in rows], len(tokens))
-        parts = (tokens, order, chunks, runs, tables)
-        numbers = np.array([number for part in parts for number in part], np.int32)
-        at = [numbers.ctypes.data]
-        for part in parts:
-            at.append(at[-1] + 4 * len(part))
-        held = [slots.installed(slot) for slot in set(runs[::3])]
-        touched = np.bitwise_or.reduce([each.touched for each in held]) if held else None
-        c = CStep(tokens=at[0], order=at[1], chunks=at[2], runs=at[3], tables=at[4])
-        c.num_tokens, c.num_chunks, c.num_runs = len(tokens), len(chunks) // 4, len(runs) // 3
-        c.max_rank = max((each.max_rank for each in held), default=0)
-        c.factors = ctypes.addressof(slots.factors)
-        c.touched = touched.ctypes.data if touched is not None else None
-        return NativeStep(c, len(tokens), numbers, touched, slots)
-
-
-def _places(rows: Sequence[tuple[int, int]], num_tokens: int) -> tuple[Sequence[int], list[int]]:
-    """For rows of (slot, number of tokens): the token at each place of the products, and runs of (slot, first
-    place, count), none across two groups of rows. Rows of a slot lie side by side, so that its factors are
-    read once."""
-    if all(slot < 0 for slot, _ in rows):
-        return range(num_tokens), []
-    by_slot: dict[int, list[int]] = {}
-    token = 0
-    for slot, count in rows:
-        by_slot.setdefault(slot, []).extend(range(token, token + count))
-        token += count
-    groups = -(-num_tokens // TILE_ROWS)
-    group_rows = -(-num_tokens // groups)  # as `Places` in step.h
-    order: list[int] = []
-    runs: list[int] = []
-    for slot, members in sorted(by_slot.items()):
-        place, end = len(order), len(order) + len(members)
-        order += members
-        while slot >= 0 and place < end:
-            count = min(end, (place // group_rows + 1) * group_rows) - place
-            runs += (slot, place, count)
-            place += count
-    return order, runs
-
-
-def _factor_bytes(factors: Factors) -> tuple[int, int]:
-    """Of A in rows of whole vectors, and of B in blocks of whole steps (gemm.h)."""
-    rank, inputs = factors.a.shape
-    per_step = 4 // factors.a.itemsize
-    steps = -(-rank // per_step)
-    width = -(-inputs // (2 * LANES)) * 2 * LANES
-    return rank * width * factors.a.itemsize, -(-factors.b.shape[1] // LANES) * steps * 4 * LANES
-
-
-def _line(num_bytes: int) -> int:
-    return -(-num_bytes // 64) * 64
-
-
-_GROUP_INDEX = {site: index for index, members in enumerate(GROUPS.values()) for site in members}
 
 
 def _code(dtype: torch.dtype) -> int:

@@ -11,15 +11,9 @@ from torch import Tensor
 
 from engine.kernels.build import BuildFailed, built_library
 from engine.kernels.lora import GROUPS
-from engine.kernels.native import (
-    Arena,
-    CLayer,
-    CModel,
-    CPacked,
-    NativeKernels,
-    NativeLibrary,
-    NativeStep,
-)
+from engine.kernels.native import CLayer, CModel, CPacked, NativeLibrary
+from engine.kernels.native_slots import AdapterPacker, Arena
+from engine.kernels.native_step import NativeKernels, NativeStep
 from engine.kernels.shapes import LANES, AttentionShape, LayerCache
 from engine.model.config import ModelConfig
 from engine.model.quantization import E4M3
@@ -50,7 +44,7 @@ def open_native(
     model = NativeModel(
         config, weights, library, dtype=dtype, block_size=block_size, max_model_len=max_model_len
     )
-    return model, NativeKernels(library, dtype)
+    return model, NativeKernels(AdapterPacker(library, dtype, config.num_layers, config.sites))
 
 
 def _has_amx() -> bool:

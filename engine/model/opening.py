@@ -48,7 +48,7 @@ def open_runner(settings: CoreSettings, closing: contextlib.ExitStack) -> Opened
     if settings.tensor_parallel == 1:
         model = _open_model(settings, chosen_device(settings.device), None)
         _check_capacity(model)
-        return Opened(model, model, prepare) if isinstance(model, ModelRunner) else _on_gpu(model)
+        return Opened(model, model, model.prepare) if isinstance(model, ModelRunner) else _on_gpu(model)
     folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="motet-ranks-"))
     meeting_point = Path(folder) / "meeting-point"
     ranks = Ranks([_command(settings, rank, meeting_point) for rank in range(1, settings.tensor_parallel)])

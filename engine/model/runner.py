@@ -16,7 +16,9 @@ from torch import Tensor
 from engine.core.plan import FinishedStep, Row, RowResult, StepPlan
 from engine.kernels.cpu import open_kernels
 from engine.kernels.host import HostKernels, HostStep
-from engine.kernels.lora import KernelAdapter
+from engine.kernels.lora import HostAdapter, KernelAdapter, prepare
+from engine.kernels.native_slots import NativeSlots, PackedAdapter
+from engine.kernels.native_step import NativeKernels
 from engine.kernels.shapes import MAX_HEAD_DIM, AttentionShape, HostOps, StepKernels
 from engine.model.config import ModelConfig, ModelRefused, read_config
 from engine.model.group import Group
@@ -159,10 +161,19 @@ class ModelRunner:
             residual = self._model.forward(step, self._caches)
             return self._results(plan.rows, residual)
 
+    def prepare(self, adapter: HostAdapter) -> KernelAdapter | PackedAdapter:
+        """The adapter as `install` takes it at once. For loader threads."""
+        prepared = prepare(adapter)
+        return self._kernels.packer.pack(prepared) if isinstance(self._kernels, NativeKernels) else prepared
+
     def install(self, slot: int, adapter: object) -> None:
-        """`adapter`: a `KernelAdapter`, as `AdapterFiles.load` gives."""
-        assert isinstance(adapter, KernelAdapter)
-        self._slots.install(slot, adapter)
+        """`adapter`: what `prepare` made, here or in `engine.kernels.lora`."""
+        if isinstance(self._slots, NativeSlots):
+            assert isinstance(adapter, KernelAdapter | PackedAdapter)
+            self._slots.install(slot, adapter)
+        else:
+            assert isinstance(adapter, KernelAdapter)
+            self._slots.install(slot, adapter)
 
     def clear(self, slot: int) -> None:
         self._slots.clear(slot)

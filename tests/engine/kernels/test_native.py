@@ -14,7 +14,9 @@ from torch import Tensor
 from engine.core.plan import BASE_SLOT, Row
 from engine.kernels.host import HostKernels
 from engine.kernels.lora import KernelAdapter, prepare
-from engine.kernels.native import NativeKernels, NativeLibrary
+from engine.kernels.native import NativeLibrary
+from engine.kernels.native_slots import AdapterPacker
+from engine.kernels.native_step import NativeKernels
 from engine.kernels.reference import ReferenceKernels
 from engine.kernels.shapes import LayerCache, StepKernels
 from engine.model.config import ModelConfig
@@ -108,7 +110,7 @@ def serve(
         if not native.serves(dtype):
             pytest.skip(f"this processor computes no whole steps in {dtype}")
         model = NativeModel(config, weights, native, dtype=dtype, block_size=block_size, max_model_len=256)
-        kernels = NativeKernels(native, dtype)
+        kernels = NativeKernels(AdapterPacker(native, dtype, config.num_layers, config.sites))
     scales = (0.02, 0.01) if cache is FP8 else (1.0, 1.0)
     caches = [
         kernels.new_cache(model.attention, 24, cache or dtype, *scales) for _ in range(config.num_layers)

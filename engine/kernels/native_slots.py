@@ -22,7 +22,9 @@ class Arena:
     """Zeroed memory in huge pages where the system has them, handed out in parts of whole cache lines."""
 
     def __init__(self, num_bytes: int) -> None:
-        self._map = mmap.mmap(-1, max(-(-num_bytes // HUGE_PAGE) * HUGE_PAGE, HUGE_PAGE))
+        size = max(-(-num_bytes // HUGE_PAGE) * HUGE_PAGE, HUGE_PAGE)
+        # Private: shared memory, which Python takes by default, gets no huge pages.
+        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._array = np.frombuffer(self._map, np.uint8)

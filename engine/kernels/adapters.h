@@ -48,7 +48,14 @@ template <> constexpr int64_t PER_VECTOR<bf16, bf16> = 2 * LANES;
 template <int N, int M, class T, class F>
 inline void shrink_tile(const T* x, const F* a, int64_t width, float out[][SHRUNK_RANKS]) {
     vec sums[N][M] = {};
-    for (int64_t i = 0; i < width; i += PER_VECTOR<T, F>) {
+    if (N == 1) {  // bound by memory, which likes one stream better than four
+        for (int m = 0; m < M; m++)
+            for (int64_t i = 0; i < width; i += PER_VECTOR<T, F>) {
+                __builtin_prefetch((const char*)(a + m * width + i) + AHEAD_BYTES);
+                sums[0][m] = multiply_vectors(sums[0][m], x + i, a + m * width + i);
+            }
+    }
+    for (int64_t i = N == 1 ? width : 0; i < width; i += PER_VECTOR<T, F>) {
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
             __builtin_prefetch((const char*)(a + m * width + i) + AHEAD_BYTES);

@@ -29,7 +29,7 @@ def open_native(
     max_model_len: int,
     num_threads: int,
 ) -> tuple[NativeModel, NativeKernels] | None:
-    """None where `LlamaModel` serves: weights in FP8, a processor with AMX (oneDNN is faster there), one
+    """None where `LlamaModel` serves: weights in FP8, a processor with AMX (oneDNN uses it), one
     without AVX-512 and its bfloat16 products, or no compiler."""
     if any(weight.dtype is E4M3 for weight in weights.values()):
         return None

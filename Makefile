@@ -9,10 +9,10 @@ STAMP := $(VENV)/.installed
 FILES := gateway engine adapters migrations deploy tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test verify lint fmt bench venv clean
+.PHONY: help run test verify lint fmt bench gpu-check venv clean
 
 help:  ## list the verbs
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 run: $(STAMP)  ## install what is missing, then start the whole platform (ARGS="--port 9000 --no-demo")
 	@exec $(BIN)/motet up $(ARGS)
@@ -35,6 +35,10 @@ fmt: $(STAMP)  ## put the code into shape
 
 bench: $(STAMP)  ## measure a replica, beside peers where named, or a running platform (ARGS="--help")
 	@$(BIN)/python -m deploy.bench $(ARGS)
+
+# On a GPU machine without an installation: PYTHON=python3, and what `python -m tests.gpu --help` says is enough.
+gpu-check:  ## on a CUDA machine: each kernel against its twin, and its speed (ARGS="--dry" on any machine)
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu $(ARGS)
 
 venv: $(STAMP)  ## install everything into $(VENV)
 

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 
 from adapters.base import BaseSpec
+from deploy.bench.random_adapters import mixed_recipe, write_adapter
 from tests.acceptance.conftest import Record, seconds
 from tests.churn import PROMPTS, Footprint, Question, answers_alone, churn, long_prompt, upload_all
 from tests.fuzzing import fresh_key
-from deploy.bench.random_adapters import mixed_recipe, write_adapter
 
 ADAPTERS = 40
 STREAMS = 64

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 
 from adapters.base import BaseSpec
+from deploy.bench.random_adapters import Recipe, write_adapter
 from tests.acceptance.conftest import Record
 from tests.churn import PARTS
 from tests.faults import PROMPTS, FaultLoad, Question, Seen, right_answers
-from deploy.bench.random_adapters import Recipe, write_adapter
 
 MAX_TOKENS = 24
 LOAD_S = 10.0

@@ -14,13 +14,13 @@ import httpx
 import pytest
 
 from adapters.base import BaseSpec
+from deploy.bench.random_adapters import Recipe, write_adapter
 from deploy.local.services import EmbeddedPostgres, EmbeddedRedis
 from tests.acceptance.conftest import Record
 from tests.acceptance.test_faults import LEAD_S, MAX_TOKENS, READY_S, at_rest
 from tests.churn import PARTS
 from tests.faults import PROMPTS, FaultLoad, Question, right_answers
 from tests.machine import Machine
-from deploy.bench.random_adapters import Recipe, write_adapter
 from tests.running_platform import RunningPlatform
 from tests.s3_server import BUCKET, RunningS3
 

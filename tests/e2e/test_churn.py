@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 
 from adapters.base import BaseSpec
+from deploy.bench.random_adapters import mixed_recipe, write_adapter
 from tests.churn import PROMPTS, Question, answers_alone, churn, long_prompt, upload_all
 from tests.fuzzing import fresh_key
-from deploy.bench.random_adapters import mixed_recipe, write_adapter
 
 ADAPTERS = 10
 SECONDS = 8.0

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from adapters.base import BaseSpec
-from tests.faults import FaultLoad, Question, right_answers
 from deploy.bench.random_adapters import Recipe, write_adapter
+from tests.faults import FaultLoad, Question, right_answers
 
 NAME = "overflows"
 MAX_TOKENS = 24

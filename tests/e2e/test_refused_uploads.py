@@ -15,9 +15,9 @@ import httpx
 import numpy as np
 import pytest
 
+from deploy.bench.random_adapters import Recipe, safetensors_bytes, write_adapter
 from tests.e2e.conftest import DEMO
 from tests.e2e.documented import Row, Sender, matches, rows
-from deploy.bench.random_adapters import Recipe, safetensors_bytes, write_adapter
 
 REFUSED_UPLOADS = rows("Refused uploads")
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

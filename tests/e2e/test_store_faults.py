@@ -12,8 +12,8 @@ import pytest
 
 from adapters.base import BaseSpec
 from adapters.store import artefact_path
-from tests.churn import PARTS
 from deploy.bench.random_adapters import Recipe, write_adapter
+from tests.churn import PARTS
 from tests.running_platform import RunningPlatform
 
 NAME = "fragile"

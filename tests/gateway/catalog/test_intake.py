@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from adapters.base import BaseSpec
 from adapters.store import ObjectStore, artefact_path, open_store
+from deploy.bench.random_adapters import Recipe, write_adapter
 from gateway.audit.service import Actor
 from gateway.catalog import repository
 from gateway.catalog.intake import Bench, Intake, Stored, Upload
@@ -36,7 +37,6 @@ from gateway.errors import (
 from gateway.ids import uuid7
 from gateway.principal import Limits, Principal, Scope, TenantId
 from gateway.tenants.epochs import Epochs
-from deploy.bench.random_adapters import Recipe, write_adapter
 
 ACTOR = Actor("key:test")
 SCOPES = frozenset({Scope.INFERENCE, Scope.ADAPTERS_WRITE})

@@ -142,7 +142,7 @@ class Admission:
         request = sequence.request
         if sequence.num_in_flight:
             return False  # it was preempted a moment ago; what its submitted row samples isn't known yet
-        if sequence.choice > 0 and not request.prompt_computed:
+        if sequence.choice > 0 and request.shares_soon:
             return False  # it will share the prompt's blocks with choice 0
         adapter = request.add.adapter
         return adapter is None or self._adapters.can_pin(adapter, self._now)

@@ -25,6 +25,8 @@ from engine.core.request import Request, State
 
 log = logging.getLogger(__name__)
 
+SHUTTING_DOWN = "The engine is shutting down."
+
 
 class Arrivals:
     """Takes in frames, one by one, and loads. Belongs to the step thread."""
@@ -51,7 +53,7 @@ class Arrivals:
             case Retire():
                 self._core.adapters.retire(frame.adapter)
             case Drain():
-                self._open.close_all(Outcome.ABORTED, "The engine is shutting down.")
+                self._open.close_all(Outcome.ABORTED, SHUTTING_DOWN)
                 self.draining = True
             case _:
                 raise AssertionError(f"no such frame: {frame!r}")
@@ -71,8 +73,10 @@ class Arrivals:
             return
         now = self._core.clock()
         request = Request(add, self._core.model.base_digest, self._next_number, now)
-        self._next_number += add.num_choices
-        if reason := self._intake.refusal(add, len(self._open)):
+        self._next_number += len(request.sequences)
+        if self.draining:
+            self._open.close(request, Outcome.ABORTED, SHUTTING_DOWN)
+        elif reason := self._intake.refusal(add, len(self._open)):
             self._open.close(request, Outcome.REFUSED, reason)
         elif self._core.journal.is_full:
             self._open.close(request, Outcome.CORE_FAILED, UNRECORDED)

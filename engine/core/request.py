@@ -143,6 +143,12 @@ class Request:
     def deadline(self) -> float | None:
         return None if self.add.deadline_ms is None else self.arrived + self.add.deadline_ms / 1000
 
+    @property
+    def shares_soon(self) -> bool:
+        """Whether choice 0 is about to name the prompt's blocks, for the other choices to share. It doesn't
+        if it ends first: its first token may be its last, and become known after it was preempted."""
+        return not self.prompt_computed and self.sequences[0].state is not State.FINISHED
+
     def priority(self, now: float, aging_s: float) -> tuple[int, int]:
         """Lower goes first: class, raised by one for each `aging_s` since arrival, then arrival."""
         rank = CLASS_RANK[self.add.service_class] - int((now - self.arrived) / aging_s)

@@ -45,6 +45,13 @@ def test_drain_ends_what_is_open_and_returns_zero(bench: Bench) -> None:
     assert bench.ended("r").outcome is Outcome.ABORTED
 
 
+def test_what_comes_after_a_drain_ends_too(bench: Bench) -> None:
+    bench.send(Drain(), add("late", PROMPT))
+    assert bench.loop.run_forever() == 0
+    assert bench.ended("late").outcome is Outcome.ABORTED
+    assert [line.request for line in bench.lines()] == ["late"]
+
+
 def test_a_full_disk_fails_requests_and_not_the_core(bench: Bench) -> None:
     """What can't be recorded can't be billed: it fails with a count of nothing, and the next one is refused
     before it is computed, until there is room."""

@@ -178,6 +178,26 @@ def test_a_sequence_preempted_in_flight_waits_until_its_token_is_known(make_benc
     assert bench.ended("r").usage == Usage(29, 8, 0)
 
 
+@pytest.mark.parametrize("max_tokens", [1, 8])
+def test_choices_run_though_the_first_one_ended_before_its_prompt_was_named(
+    make_bench: Make, max_tokens: int
+) -> None:
+    """Choice 0 is preempted while its first token is under way, and ends with that token: by its length, or
+    since the server found a stop string in it."""
+    bench = make_bench(max_in_flight=2)
+    request = add("r", list(range(1, 30)), Ask(choices=3, max_tokens=max_tokens))
+    bench.send(request)
+    bench.step()
+    admission = bench.loop._scheduler._admission
+    (sequence,) = admission.running
+    admission.preempt(sequence)
+    bench.step()
+    assert len(bench.tokens("r")) == 1
+    bench.run(StopChoice("r", 1, 0, num_tokens=1))
+    assert [bench.tokens("r", choice) for choice in (1, 2)] == [expected(request, 1), expected(request, 2)]
+    assert bench.ended("r").usage == Usage(29, 1 + 2 * max_tokens, 0)
+
+
 def ends_by_itself(adapter_name: str | None = None) -> AddRequest:
     """A request whose answer reaches the end token by itself, after some tokens."""
     for seed in range(1, 5_000):

@@ -22,6 +22,8 @@ class ArenaSlots:
         self.arena = arena
         self._on_gpu = device.type == "cuda"
         self._stream = new_stream(device) if self._on_gpu else None
+        if self._stream is not None:  # the arena's tables are still being zeroed on the current one
+            self._stream.wait_stream(torch.cuda.current_stream())
         self._groups: dict[int, frozenset[str]] = {}  # by slot
         self._copied: dict[int, torch.cuda.Event] = {}  # by slot, until a step has waited for it
 

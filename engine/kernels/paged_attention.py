@@ -248,7 +248,7 @@ def _decode_kernel(
             tl.store(sums_plane + plane[:, None] * DIM + dim[None, :], sums, mask=mine)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["capacity"])
 def _merge_kernel(
     num_tokens: tl.tensor, position: tl.tensor, num_rows: tl.tensor, first_token: tl.tensor,
     part_length: tl.tensor, counts: tl.tensor, capacity: tl.tensor, top_plane: tl.tensor,

@@ -29,12 +29,20 @@ class Graphs(Protocol):
         """Called while nothing else runs. `function` may run while it is recorded, more than once."""
         ...
 
+    def warm(self, function: Callable[[], Tensor]) -> None:
+        """Run what will be called but not recorded, where that compiles its kernels: no step should wait for
+        a compiler."""
+        ...
+
 
 class EagerGraphs:
     """Without a GPU: a replay calls the function, and nothing runs before."""
 
     def record(self, function: Callable[[], Tensor]) -> Recorded:
         return _Eager(function)
+
+    def warm(self, function: Callable[[], Tensor]) -> None:
+        pass
 
 
 class _Eager:
@@ -64,6 +72,9 @@ class CudaGraphs:
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             result = function()
         return _Captured(graph, result)
+
+    def warm(self, function: Callable[[], Tensor]) -> None:
+        function()
 
 
 class _Captured:

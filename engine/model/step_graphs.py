@@ -55,7 +55,8 @@ class StepGraphs:
         graphs: Graphs,
         max_graph_tokens: int,
     ) -> None:
-        """Records all of them, over inputs that are empty: nothing is written to the caches."""
+        """Records all of them, over inputs that are empty: nothing is written to the caches. Steps that are
+        larger run once, so that none compiles a kernel later."""
         self._model = model
         self._kernels = kernels
         self._caches = caches
@@ -70,6 +71,9 @@ class StepGraphs:
         self._best_finite = torch.zeros(capacity.rows, dtype=torch.bool, device=device)
         self._steps = {kind: graphs.record(self._step(kind)) for kind in self._kinds(capacity.rows)}
         self._heads = {rows: graphs.record(self._head(rows)) for rows in reversed(self._head_buckets)}
+        for rows in buckets(capacity.tokens):
+            if rows > self._buckets[-1]:
+                graphs.warm(self._step(_Kind(rows, ALL, prefill=True)))
 
     def forward(self, size: StepSize, groups: frozenset[str]) -> tuple[Tensor, Tensor]:
         """Of the step whose numbers `inputs` holds, with adapters in `groups`: the residual stream after the

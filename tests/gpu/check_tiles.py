@@ -35,7 +35,7 @@ SHAPE = (
     AttentionShape(32, 8, 128, 16, 128**-0.5, 1e-5) if ON_GPU else AttentionShape(4, 2, 16, 16, 0.25, 1e-5)
 )
 MIXED = (
-    [One(1, 0, 1), One(1, 8191, 2), One(700, 0, 3), One(1, 12_000, 4), One(129, 4000, 5), One(1, 255, 6)]
+    [One(1, 0, 1), One(1, 8191, 2), One(700, 0, 3), One(1, 8500, 4), One(129, 900, 5), One(1, 255, 6)]
     if ON_GPU
     else [One(1, 0, 1), One(3, 14, 2), One(1, 20, 3)]
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from adapters.peft_config import MAX_RANK
 from engine.kernels.adapter_arena import ArenaLayout
 from engine.kernels.lora import KernelAdapter, prepare
 from engine.model.config import ModelConfig
@@ -66,7 +67,7 @@ def full() -> Scale:
         context=1024,
         warm_ups=5,
         steps=30,
-        max_rank=64,
+        max_rank=MAX_RANK,
         copied_bytes=1 << 31,
     )
 

@@ -34,8 +34,9 @@ def measure(scale: Scale) -> Found:
     adapter = scale.adapter()
     runner = GpuRunner(scale.config, weights, _options(scale, adapter), scale.device)
     del weights
+    run = runner.pack(adapter)
     for slot in range(max(scale.distinct)):
-        runner.install(slot, runner.pack(adapter))
+        runner.install(slot, run)
     settle(scale)
     found.notes += [
         memory.told(),
@@ -46,7 +47,7 @@ def measure(scale: Scale) -> Found:
     for batch in scale.batches:
         base = 0.0
         for distinct in (0, *(number for number in scale.distinct if number <= batch)):
-            decode = _Decode(runner, scale, batch, distinct, next(sequences) * batch)
+            decode = _Decode(runner, scale, batch, distinct, next(sequences) * max(scale.batches))
             step, device = decode.run(found)
             base = base or step
             read = weight_bytes + _kv_bytes(scale, batch) + distinct * _factor_bytes(adapter)

@@ -49,7 +49,14 @@ def median_ms(work: Callable[[], object], scale: Scale, runs: int = 20) -> float
 
 def captured(work: Callable[[], Tensor], scale: Scale) -> Callable[[], object]:
     """As one CUDA graph, so that launches cost next to nothing; in a dry run the function itself."""
-    return work if scale.is_dry else CudaGraphs(scale.device).record(work).replay
+    if scale.is_dry:
+        return work
+    recorded = CudaGraphs(scale.device).record(work)
+
+    def replay() -> tuple[Tensor, object]:
+        return recorded.replay(), work  # which holds what the graph reads
+
+    return replay
 
 
 def settle(scale: Scale) -> None:

@@ -137,7 +137,7 @@ def _compiled(order: Order) -> dict[str, Any]:
     )
     options = {"num_warps": order.num_warps, "num_stages": order.num_stages}
     built = triton.compile(source, target=GPUTarget("cuda", SM_90, WARP), options=options)
-    registers, stack = _resources(built.asm["cubin"])
+    registers, stack = resources(built.asm["cubin"])
     return {
         "ptx": built.asm["ptx"],
         "cubin": base64.b64encode(built.asm["cubin"]).decode(),
@@ -147,7 +147,7 @@ def _compiled(order: Order) -> dict[str, Any]:
     }
 
 
-def _resources(cubin: bytes) -> tuple[int, int]:
+def resources(cubin: bytes) -> tuple[int, int]:
     """Registers and stack bytes of a thread, as the tool in triton's wheel reads them off the binary."""
     import triton
 

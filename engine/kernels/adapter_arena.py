@@ -110,8 +110,9 @@ class HostRun:
 
     @property
     def num_bytes(self) -> int:
-        """Of host memory."""
-        return self.data.nbytes
+        """Of host memory, which torch hands out in powers of two where it is pinned."""
+        size = self.data.nbytes
+        return 1 << (size - 1).bit_length() if size > 0 and self.data.is_pinned() else size
 
 
 def pack_for_arena(adapter: KernelAdapter, layout: ArenaLayout, *, pin: bool = False) -> HostRun:

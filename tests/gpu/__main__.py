@@ -28,10 +28,14 @@ def main() -> int:
     chosen = parser.parse_args()
     os.environ["TRITON_INTERPRET"] = "1" if chosen.dry else "0"  # read when triton is first imported
 
+    import torch
+
     from tests.gpu import report, scale
     from tests.gpu.parts import parts
     from tests.gpu.sections import run_all
 
+    if not chosen.dry and torch.version.cuda is None:
+        parser.error("this torch was built without CUDA; --dry works anywhere")
     if chosen.dry:
         from tests.engine.kernels.interpreter import mend_interpreter
 

@@ -136,6 +136,16 @@ def test_adapters_that_arrive_beside_steps_are_whole(weights: dict[str, Tensor])
         assert told(mine.wait()) == wanted[number % 2]
 
 
+@pytest.mark.skipif(not ON_GPU, reason="no memory is pinned")
+def test_adapters_are_told_to_take_what_they_take_of_host_memory(weights: dict[str, Tensor]) -> None:
+    runner = opened(weights)
+    before = torch.cuda.memory.host_memory_stats()["active_bytes.current"]
+    runs = [packed(runner, seed, 40) for seed in range(3)]
+    taken = torch.cuda.memory.host_memory_stats()["active_bytes.current"] - before
+    told = sum(run.num_bytes for run in runs)
+    assert told <= taken <= 1.01 * told  # the tables are small
+
+
 def test_a_step_gives_the_same_bits_each_time(weights: dict[str, Tensor]) -> None:
     runner = opened(weights)
     for slot, rank in ((0, 16), (1, 4)):

@@ -67,14 +67,14 @@ def _measured(scale: Scale, base: BaseSpec, path: Path) -> Found:
         _line("file → slot, from the disk", whole, path.stat().st_size, runs, lambda: _forget(path)),
         _line("file → slot, from the page cache", whole, path.stat().st_size, runs),
         _line("of it: read and checked", lambda: load(path, base), path.stat().st_size, runs),
-        _line("of it: into pinned memory", lambda: slots.pack(prepare(loaded)), run.num_bytes, runs),
-        _line("host → slot", install, run.num_bytes, runs),
-        _line("the same bytes by one copy", copy, run.num_bytes, runs),
+        _line("of it: into pinned memory", lambda: slots.pack(prepare(loaded)), run.data.nbytes, runs),
+        _line("host → slot", install, run.data.nbytes, runs),
+        _line("the same bytes by one copy", copy, run.data.nbytes, runs),
     ]
     found = Found()
     if int(arena.rank.sum()) != 2 * scale.rank * len(prepared.modules):
         found.failures.append("the tables do not say what was installed")
-    title = f"An adapter of rank {scale.rank} on all sites, {run.num_bytes / 2**20:.0f} MiB"
+    title = f"An adapter of rank {scale.rank} on all sites, {run.data.nbytes / 2**20:.0f} MiB"
     found.tables.append(Table(title, ("way", "ms", "GB/s"), told))
     return found
 

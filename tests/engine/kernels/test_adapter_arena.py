@@ -99,6 +99,7 @@ def test_factors_of_a_group_are_read_from_one_place() -> None:
     assert qkv == [qkv[0], qkv[0] + 8 * 40, qkv[0] + 16 * 40]
     assert run.num_pages == 1
     assert not run.data.is_pinned()
+    assert run.num_bytes == run.data.nbytes
 
 
 def test_a_slot_can_be_filled_again() -> None:

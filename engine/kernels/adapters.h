@@ -8,6 +8,8 @@ namespace motet {
 
 constexpr int SHRUNK_ROWS = 4, SHRUNK_RANKS = 4;  // 16 sums at a time
 
+constexpr int MOST_SITES = 3;  // of one product
+
 // The sites of one product: which are they, and which one does a block of outputs belong to?
 struct FusedSites {
     int count, first;     // of a layer's SITES
@@ -44,21 +46,16 @@ template <> inline vec multiply_vectors(vec sum, const bf16* x, const bf16* a) {
 template <> constexpr int64_t PER_VECTOR<bf16, bf16> = 2 * LANES;
 #endif
 
-// out[n][m] = x[n] . a[m], each over 16 lanes with one tree at the end.
+// out[n][m] = x[n] . a[m], each over 16 lanes with one tree at the end. Meanwhile as much memory is fetched from `ahead`
+// on, in order: DRAM likes one stream better than M.
 template <int N, int M, class T, class F>
-inline void shrink_tile(const T* x, const F* a, int64_t width, float out[][SHRUNK_RANKS]) {
+inline void shrink_tile(const T* x, const F* a, int64_t width, const char* ahead, float out[][SHRUNK_RANKS]) {
     vec sums[N][M] = {};
-    if (N == 1) {  // bound by memory, which likes one stream better than four
-        for (int m = 0; m < M; m++)
-            for (int64_t i = 0; i < width; i += PER_VECTOR<T, F>) {
-                __builtin_prefetch((const char*)(a + m * width + i) + AHEAD_BYTES);
-                sums[0][m] = multiply_vectors(sums[0][m], x + i, a + m * width + i);
-            }
-    }
-    for (int64_t i = N == 1 ? width : 0; i < width; i += PER_VECTOR<T, F>) {
+    for (int64_t i = 0; i < width; i += PER_VECTOR<T, F>) {
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
-            __builtin_prefetch((const char*)(a + m * width + i) + AHEAD_BYTES);
+            __builtin_prefetch(ahead);
+            ahead += PER_VECTOR<T, F> * sizeof(F);
 #pragma GCC unroll 4
             for (int n = 0; n < N; n++) sums[n][m] = multiply_vectors(sums[n][m], x + n * width + i, a + m * width + i);
         }
@@ -68,29 +65,31 @@ inline void shrink_tile(const T* x, const F* a, int64_t width, float out[][SHRUN
 }
 
 template <int M, class T, class F>
-inline void shrink_rows_of(int rows, const T* x, const F* a, int64_t width, float out[][SHRUNK_RANKS]) {
+inline void shrink_rows_of(int rows, const T* x, const F* a, int64_t width, const char* ahead, float out[][SHRUNK_RANKS]) {
     switch (rows) {
-        case 1: shrink_tile<1, M>(x, a, width, out); break;
-        case 2: shrink_tile<2, M>(x, a, width, out); break;
-        case 3: shrink_tile<3, M>(x, a, width, out); break;
-        default: shrink_tile<4, M>(x, a, width, out);
+        case 1: shrink_tile<1, M>(x, a, width, ahead, out); break;
+        case 2: shrink_tile<2, M>(x, a, width, ahead, out); break;
+        case 3: shrink_tile<3, M>(x, a, width, ahead, out); break;
+        default: shrink_tile<4, M>(x, a, width, ahead, out);
     }
 }
 
-// Ranks from `rank` (SHRUNK_RANKS of them, or what is left) of one run and site.
+// Ranks from `rank` (SHRUNK_RANKS of them, or what is left) of one run and site. `ahead`: what is read next, or null.
 template <class T, class F>
-void shrink_ranks(const PackedFactor& f, const Run& run, const T* x, int64_t width, int64_t rank, lane_bits* h) {
+void shrink_ranks(const PackedFactor& f, const Run& run, const T* x, int64_t width, int64_t rank, const char* ahead,
+                  lane_bits* h) {
     const F* a = reinterpret_cast<const F*>(f.a) + rank * width;
+    if (!ahead) ahead = reinterpret_cast<const char*>(a);
     int ranks = f.rank - rank < SHRUNK_RANKS ? int(f.rank - rank) : SHRUNK_RANKS;
     for (int64_t row = 0; row < run.count; row += SHRUNK_ROWS) {
         int rows = run.count - row < SHRUNK_ROWS ? int(run.count - row) : SHRUNK_ROWS;
         float out[SHRUNK_ROWS][SHRUNK_RANKS] = {};
         const T* from = x + (run.place + row) * width;
         switch (ranks) {
-            case 1: shrink_rows_of<1>(rows, from, a, width, out); break;
-            case 2: shrink_rows_of<2>(rows, from, a, width, out); break;
-            case 3: shrink_rows_of<3>(rows, from, a, width, out); break;
-            default: shrink_rows_of<4>(rows, from, a, width, out);
+            case 1: shrink_rows_of<1>(rows, from, a, width, ahead, out); break;
+            case 2: shrink_rows_of<2>(rows, from, a, width, ahead, out); break;
+            case 3: shrink_rows_of<3>(rows, from, a, width, ahead, out); break;
+            default: shrink_rows_of<4>(rows, from, a, width, ahead, out);
         }
         for (int n = 0; n < rows; n++) {
             if (!f.is_bfloat16) {
@@ -110,79 +109,127 @@ void shrink_ranks(const PackedFactor& f, const Run& run, const T* x, int64_t wid
     }
 }
 
-// The first lines of what comes after a site's last ranks; within a site the next ranks follow in memory.
-inline void fetch_next(const Adapters& adapters, const FusedSites& sites, int64_t run, int site, bool last) {
-    if (!last) return;
-    if (++site == sites.count) {
-        site = 0;
-        if (++run == adapters.step.num_runs) return;
-    }
-    const PackedFactor& f = adapters.factor(adapters.step.runs[run], sites.first + site);
-    if (f.rank) fetch(f.a, AHEAD_BYTES);
-}
+// Walks over the units of work of a product's inputs: SHRUNK_RANKS ranks of one run and site.
+struct ShrinkCursor {
+    const Adapters& adapters;
+    const FusedSites& sites;
+    int64_t run = 0;
+    int site = 0;
+    int64_t rank = 0;
 
-// h of every run for all sites of a product. Units of work are SHRUNK_RANKS ranks of one run and site.
+    bool ended() const { return run == adapters.step.num_runs; }
+    const Run& current() const { return adapters.step.runs[run]; }
+    const PackedFactor& factor() const { return adapters.factor(current(), sites.first + site); }
+    int64_t units() const { return (factor().rank + SHRUNK_RANKS - 1) / SHRUNK_RANKS; }
+    void next_site() {
+        rank = 0;
+        if (++site < sites.count) return;
+        site = 0;
+        run++;
+    }
+    void advance(int64_t count) {  // by so many units
+        rank += count * SHRUNK_RANKS;
+        while (!ended() && rank >= factor().rank) {
+            int64_t left = (rank - units() * SHRUNK_RANKS);
+            next_site();
+            rank = left;
+        }
+    }
+    const char* a(int64_t row_bytes) const { return ended() ? nullptr : factor().a + rank * row_bytes; }
+};
+
+// h of every run for all sites of a product.
 template <class Form>
 void shrink(Team& team, const Adapters& adapters, const FusedSites& sites, const Inputs<Form>& x) {
     typedef typename Form::element T;
-    const Step& step = adapters.step;
-    auto units = [&](int64_t run, int site) {
-        return (adapters.factor(step.runs[run], sites.first + site).rank + SHRUNK_RANKS - 1) / SHRUNK_RANKS;
-    };
     int64_t total = 0;
-    for (int64_t r = 0; r < step.num_runs; r++)
-        for (int s = 0; s < sites.count; s++) total += units(r, s);
+    for (ShrinkCursor at{adapters, sites}; !at.ended(); at.next_site()) total += at.units();
     int64_t low, high;
     while (team.claim(total, 1, total, &low, &high)) {
-        int64_t at = 0;
-        for (int64_t r = 0; r < step.num_runs && at < high; r++)
-            for (int s = 0; s < sites.count; s++) {
-                const Run& run = step.runs[r];
+        ShrinkCursor at{adapters, sites};
+        at.advance(low);
+        for (int64_t u = low; u < high; u++) {
+            const Run& run = at.current();
+            const PackedFactor& f = at.factor();
+            int64_t rank = at.rank;
+            lane_bits* h = adapters.shrunk(run, at.site);
+            at.advance(1);
+            const char* ahead = u + 1 < high ? at.a(x.plain_width * (at.factor().is_bfloat16 ? 2 : 4)) : nullptr;
+            if (f.is_bfloat16) shrink_ranks<T, bf16>(f, run, x.plain, x.plain_width, rank, ahead, h);
+            else shrink_ranks<T, float>(f, run, x.plain, x.plain_width, rank, ahead, h);
+        }
+    }
+}
+
+// What a group of rows takes from the adapters' B, for all sites of a product: looked up once for many blocks.
+class Expansion {
+  public:
+    Expansion(const Adapters& adapters, const FusedSites& sites, int64_t first_run, int64_t end_run, int64_t first_place)
+        : sites_(sites) {
+        for (int s = 0; s < sites.count; s++)
+            for (int64_t r = first_run; r < end_run; r++) {
+                const Run& run = adapters.step.runs[r];
                 const PackedFactor& f = adapters.factor(run, sites.first + s);
-                int64_t end = at + units(r, s);
-                for (int64_t u = low > at ? low : at; u < end && u < high; u++) {
-                    int64_t rank = (u - at) * SHRUNK_RANKS;
-                    lane_bits* h = adapters.shrunk(run, s);
-                    fetch_next(adapters, sites, r, s, end == u + 1);
-                    if (f.is_bfloat16) shrink_ranks<T, bf16>(f, run, x.plain, x.plain_width, rank, h);
-                    else shrink_ranks<T, float>(f, run, x.plain, x.plain_width, rank, h);
-                }
-                at = end;
+                if (!f.rank) continue;
+                parts_[s][counts_[s]++] = {f.b, adapters.shrunk(run, s), steps_of_rank(f), int(run.place - first_place),
+                                           run.count, f.is_bfloat16 != 0};
             }
     }
-}
 
-// Brings the runs' factors of one block near, while the base's product of it runs.
-inline void fetch_expansion(const Adapters& adapters, const FusedSites& sites, int64_t first_run, int64_t end_run, int64_t block) {
-    int site = sites.site(block);
-    for (int64_t r = first_run; r < end_run; r++) {
-        const PackedFactor& f = adapters.factor(adapters.step.runs[r], sites.first + site);
-        int64_t bytes = steps_of_rank(f) * STEP_BYTES;
-        if (f.rank) fetch(f.b + sites.local(block) * bytes, bytes);
-    }
-}
-
-// Adds B h of the runs in rows first .. first + count - 1 to the sums of one block of outputs.
-inline void expand(const Adapters& adapters, const FusedSites& sites, int64_t first_run, int64_t end_run, int64_t first_place,
-                   int64_t block, vec* sums) {
-    int site = sites.site(block);
-    int64_t local = sites.local(block);
-    for (int64_t r = first_run; r < end_run; r++) {
-        const Run& run = adapters.step.runs[r];
-        const PackedFactor& f = adapters.factor(run, sites.first + site);
-        if (!f.rank) continue;
-        int64_t steps = steps_of_rank(f);
-        const char* b = f.b + local * steps * STEP_BYTES;
-        vec* rows = sums + (run.place - first_place);
-        const lane_bits* h = adapters.shrunk(run, site);
-#ifdef __AVX512BF16__
-        if (f.is_bfloat16) {
-            multiply<Bfloat16Form, 0>(run.count, rows, b, h, run.count, steps);
-            continue;
+    // Brings the factors of one block near, while the base's product of it runs.
+    void fetch_block(int64_t block) const {
+        int s = sites_.site(block);
+        int64_t local = sites_.local(block);
+        for (int p = 0; p < counts_[s]; p++) {
+            int64_t bytes = parts_[s][p].steps * STEP_BYTES;
+            fetch(parts_[s][p].b + local * bytes, bytes);
         }
-#endif
-        multiply<Float32Form, 0>(run.count, rows, b, h, run.count, steps);
     }
-}
+
+    // Adds B h to the sums of BLOCKS blocks of one site, from `block` on; the next block's sums are `apart` vectors away.
+    template <int BLOCKS> void add(int64_t block, vec* sums, int64_t apart) const {
+        int s = sites_.site(block);
+        int64_t local = sites_.local(block);
+        for (int p = 0; p < counts_[s]; p++) {
+            const Part& part = parts_[s][p];
+            const char* b = part.b + local * part.steps * STEP_BYTES;
+#ifdef __AVX512BF16__
+            if (part.is_bfloat16) {
+                add_part<Bfloat16Form, BLOCKS>(part, b, sums + part.row, apart);
+                continue;
+            }
+#endif
+            add_part<Float32Form, BLOCKS>(part, b, sums + part.row, apart);
+        }
+    }
+
+  private:
+    struct Part {  // of one run and site
+        const char* b;
+        const lane_bits* h;
+        int64_t steps;
+        int row, count;
+        bool is_bfloat16;
+    };
+
+    template <class Form, int BLOCKS> static void add_part(const Part& part, const char* b, vec* sums, int64_t apart) {
+        if (part.count > 1) {
+            for (int n = 0; n < BLOCKS; n++)
+                multiply<Form, 0>(part.count, sums + n * apart, b + n * part.steps * STEP_BYTES, part.h, part.count, part.steps);
+            return;
+        }
+        vec held[BLOCKS];  // one row alone would wait for each of its sums: it takes some blocks at once
+        for (int n = 0; n < BLOCKS; n++) held[n] = sums[n * apart];
+        for (int64_t step = 0; step < part.steps; step++)
+#pragma GCC unroll 8
+            for (int n = 0; n < BLOCKS; n++)
+                held[n] = Form::multiply(held[n], b + (n * part.steps + step) * STEP_BYTES, part.h[step]);
+        for (int n = 0; n < BLOCKS; n++) sums[n * apart] = held[n];
+    }
+
+    const FusedSites& sites_;
+    int counts_[MOST_SITES] = {};
+    Part parts_[MOST_SITES][TILE_ROWS];
+};
 
 }  // namespace motet

@@ -58,14 +58,36 @@ inline int64_t step_scratch(const Model& m, int64_t rows, int64_t max_rank) {
     return counted.used;
 }
 
-// Calls `done(block, place, count, sums)` for tiles of `unit` neighbouring blocks; sums[block][TILE_ROWS].
-template <class Form, class Done>
-void product(Team& team, const Packed& w, const Places& places, const Inputs<Form>& x, int unit, const Adapters* adapters,
+constexpr int UNITS_AT_ONCE = 4;  // of a product with adapters: B is read in longer pieces, by independent sums
+
+// One group of rows times units first .. first + N - 1 of a product.
+template <class Form, int UNIT, int N, class Done>
+inline void product_tile(const Packed& w, const Places& places, const Inputs<Form>& x, int64_t g, int64_t first,
+                         const Expansion* expansion, Done& done) {
+    int count = places.count(g);
+    const lane_bits* rows = x.groups + g * places.stride * x.steps;
+    vec sums[N][UNIT][TILE_ROWS];
+    for (int n = 0; n < N; n++)
+        for (int b = 0; b < UNIT; b++) {
+            int64_t block = (first + n) * UNIT + b;
+            if (expansion) expansion->fetch_block(block);
+            vec start = w.bias ? load(w.bias + block * LANES) : vec{};
+            for (int i = 0; i < count; i++) sums[n][b][i] = start;
+            motet::multiply<Form>(count, sums[n][b], w.weight + block * w.steps * STEP_BYTES, rows, places.stride, w.steps);
+        }
+    if (expansion)
+        for (int b = 0; b < UNIT; b++) expansion->add<N>(first * UNIT + b, sums[0][b], UNIT * TILE_ROWS);
+    for (int n = 0; n < N; n++) done(first + n, g * places.stride, count, sums[n]);
+}
+
+// Calls `done(unit, place, count, sums)` for tiles of UNIT neighbouring blocks; sums[block][TILE_ROWS].
+template <int UNIT, class Form, class Done>
+void product(Team& team, const Packed& w, const Places& places, const Inputs<Form>& x, const Adapters* adapters,
              const FusedSites& sites, const int64_t* first_run, Done done) {
-    int64_t units = w.blocks / unit, block_bytes = w.steps * STEP_BYTES;
+    int64_t units = w.blocks / UNIT;
     int64_t ranges = (4 * team.threads() + units - 1) / units;  // few blocks and many threads: rows are shared out too
     if (ranges > places.groups) ranges = places.groups;
-    int64_t panel = PANEL_BYTES / (block_bytes * unit);
+    int64_t panel = PANEL_BYTES / (w.steps * STEP_BYTES * UNIT);
     if (places.groups == 1) panel = units;
     if (panel < 1) panel = 1;
     int64_t low, high;
@@ -74,21 +96,18 @@ void product(Team& team, const Packed& w, const Places& places, const Inputs<For
             int64_t range = low / units, first = low % units;
             int64_t end = high - range * units < units ? high - range * units : units;
             for (int64_t g = places.groups * range / ranges; g < places.groups * (range + 1) / ranges; g++) {
-                int count = places.count(g);
-                const lane_bits* rows = x.groups + g * places.stride * x.steps;
-                for (int64_t u = first; u < end; u++) {
-                    vec sums[2][TILE_ROWS];
-                    for (int b = 0; b < unit; b++) {
-                        int64_t block = u * unit + b;
-                        if (adapters)
-                            fetch_expansion(*adapters, sites, first_run[g], first_run[g + 1], block);
-                        vec start = w.bias ? load(w.bias + block * LANES) : vec{};
-                        for (int i = 0; i < count; i++) sums[b][i] = start;
-                        motet::multiply<Form>(count, sums[b], w.weight + block * block_bytes, rows, places.stride, w.steps);
-                        if (adapters)
-                            expand(*adapters, sites, first_run[g], first_run[g + 1], g * places.stride, block, sums[b]);
+                if (!adapters || first_run[g] == first_run[g + 1]) {
+                    for (int64_t u = first; u < end; u++) product_tile<Form, UNIT, 1>(w, places, x, g, u, nullptr, done);
+                    continue;
+                }
+                Expansion expansion(*adapters, sites, first_run[g], first_run[g + 1], g * places.stride);
+                for (int64_t u = first; u < end;) {
+                    if (u + UNITS_AT_ONCE <= end && sites.site(u * UNIT) == sites.site((u + UNITS_AT_ONCE - 1) * UNIT)) {
+                        product_tile<Form, UNIT, UNITS_AT_ONCE>(w, places, x, g, u, &expansion, done);
+                        u += UNITS_AT_ONCE;
+                    } else {
+                        product_tile<Form, UNIT, 1>(w, places, x, g, u++, &expansion, done);
                     }
-                    done(u, g * places.stride, count, sums);
                 }
             }
             low = range * units + end;
@@ -177,20 +196,20 @@ template <class Form, class E> class Forward {
 
     void layer(const Layer& l, int64_t index) {
         each_place([&](int64_t p) { norm_row(residual(p), l.attention_norm, m_.hidden, m_.norm_eps, p, b_.hidden); });
-        multiply(l.qkv, b_.hidden, 1, index, 0, qkv_, [&](int64_t block, int64_t place, int count, vec (*sums)[TILE_ROWS]) {
+        multiply<1>(l.qkv, b_.hidden, index, 0, qkv_, [&](int64_t block, int64_t place, int count, vec (*sums)[TILE_ROWS]) {
             for (int i = 0; i < count; i++)
                 store(b_.qkv + s_.order[place + i] * b_.qkv_width + block * LANES, sums[0][i]);
         });
         rotate(l);
         attend(l);
-        multiply(l.o, b_.attended, 1, index, 1, o_, add_to_residual());
+        multiply<1>(l.o, b_.attended, index, 1, o_, add_to_residual());
         each_place([&](int64_t p) { norm_row(residual(p), l.mlp_norm, m_.hidden, m_.norm_eps, p, b_.hidden); });
-        multiply(l.gate_up, b_.hidden, 2, index, 2, gate_up_,
+        multiply<2>(l.gate_up, b_.hidden, index, 2, gate_up_,
                  [&](int64_t block, int64_t place, int count, vec (*sums)[TILE_ROWS]) {
                      for (int i = 0; i < count; i++)
                          b_.inner.put(place + i, block * LANES, silu(sums[0][i], sums[1][i]));
                  });
-        multiply(l.down, b_.inner, 1, index, 3, down_, add_to_residual());
+        multiply<1>(l.down, b_.inner, index, 3, down_, add_to_residual());
     }
 
     auto add_to_residual() {
@@ -202,15 +221,15 @@ template <class Form, class E> class Forward {
         };
     }
 
-    template <class Done>
-    void multiply(const Packed& w, const Inputs<Form>& x, int unit, int64_t layer, int which, const FusedSites& sites, Done done) {
+    template <int UNIT, class Done>
+    void multiply(const Packed& w, const Inputs<Form>& x, int64_t layer, int which, const FusedSites& sites, Done done) {
         if (s_.num_runs && s_.touched[layer * 4 + which]) {
             Adapters adapters{s_, layer, m_.num_layers, s_.max_rank, b_.h};
             shrink(team_, adapters, sites, x);
             team_.meet();
-            product(team_, w, places_, x, unit, &adapters, sites, b_.first_run, done);
+            product<UNIT>(team_, w, places_, x, &adapters, sites, b_.first_run, done);
         } else {
-            product(team_, w, places_, x, unit, nullptr, sites, b_.first_run, done);
+            product<UNIT>(team_, w, places_, x, nullptr, sites, b_.first_run, done);
         }
         team_.meet();
     }
@@ -271,7 +290,7 @@ void head(const Model& m, const float* residual, int64_t rows, float* logits, ch
             for (int64_t r = low; r < high; r++) norm_row(residual + r * m.hidden, m.final_norm, m.hidden, m.norm_eps, r, x);
         team.meet();
         FusedSites none{};
-        product(team, m.head, places, x, 1, nullptr, none, nullptr,
+        product<1>(team, m.head, places, x, nullptr, none, nullptr,
                 [&](int64_t block, int64_t place, int count, vec (*sums)[TILE_ROWS]) {
                     for (int i = 0; i < count; i++)
                         store_some(logits + (place + i) * m.vocab + block * LANES, sums[0][i], m.vocab - block * LANES);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,13 +72,17 @@ class AdapterPacker:
         arena = Arena(num_bytes)
         touched = np.zeros((self._num_layers, len(GROUPS)), np.uint8)
         packed = {}
-        for (layer, site), factors in sorted(modules.items(), key=lambda item: item[0][0]):
-            assert (factors.a.shape[1], factors.b.shape[1]) == self._sites[site]
-            a, b = map(arena.take, _factor_bytes(factors))
-            self._library.pack_factors(factors, a, b)
-            is_bfloat16 = factors.a.dtype is torch.bfloat16
-            packed[layer, site] = CPackedFactor(a, b, factors.rank, is_bfloat16, factors.scale, 0)
-            touched[layer, _GROUP_INDEX[site]] = 1
+        for layer, (index, group) in itertools.product(range(self._num_layers), enumerate(GROUPS.values())):
+            held = {site: modules[layer, site] for site in group if (layer, site) in modules}
+            # In the order of a step: A of all sites that share inputs, then B of each.
+            places_a = [arena.take(_factor_bytes(factors)[0]) for factors in held.values()]
+            places_b = [arena.take(_factor_bytes(factors)[1]) for factors in held.values()]
+            for (site, factors), a, b in zip(held.items(), places_a, places_b, strict=True):
+                assert (factors.a.shape[1], factors.b.shape[1]) == self._sites[site]
+                self._library.pack_factors(factors, a, b)
+                is_bfloat16 = factors.a.dtype is torch.bfloat16
+                packed[layer, site] = CPackedFactor(a, b, factors.rank, is_bfloat16, factors.scale, 0)
+                touched[layer, index] = 1
         return PackedAdapter(arena, packed, touched.reshape(-1), max(adapter.max_rank, 1), num_bytes)
 
     def _in_form(self, factors: Factors) -> Factors:
@@ -125,6 +130,3 @@ def _factor_bytes(factors: Factors) -> tuple[int, int]:
 
 def _line(num_bytes: int) -> int:
     return -(-num_bytes // 64) * 64
-
-
-_GROUP_INDEX = {site: index for index, members in enumerate(GROUPS.values()) for site in members}

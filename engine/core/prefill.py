@@ -53,8 +53,14 @@ class Prefill:
                 queue.popleft()  # it has all that it wanted, or all that fits
             if queue:
                 heapq.heappush(heap, (self._key(queue[0]), tenant))
-        if self._overdraft.is_due(step):
-            self._overdraw(room, wanting, step)
+        if room.load.rows == 0:
+            self._give_piece(
+                room, wanting
+            )  # whatever it takes: nobody is held up, and somebody has to get on
+        elif self._overdraft.is_due(step):
+            late = [s for s in wanting if s not in self._given and is_overdue(s, step)]
+            if self._give_piece(room, late):
+                self._overdraft.use(step, for_prompts=True)
         return self._given
 
     def _queues(self, wanting: list[Sequence]) -> dict[str, deque[Sequence]]:
@@ -117,13 +123,12 @@ class Prefill:
         self._fair.spend_allowance(sequence.request.add.tenant, count)
         self._fair.charge(sequence, sequence.computed + given + count)
 
-    def _overdraw(self, room: StepRoom, wanting: list[Sequence], step: int) -> None:
-        """One that has had nothing for long gets a small piece, whatever it takes."""
-        late = [s for s in wanting if s not in self._given and is_overdue(s, step)]
-        for sequence in sorted(late, key=lambda s: (s.ran_in, self._order(s))):
+    def _give_piece(self, room: StepRoom, sequences: list[Sequence]) -> bool:
+        """Gives the one that has had nothing for longest a small piece, though it doesn't fit."""
+        for sequence in sorted(sequences, key=lambda s: (s.ran_in, self._order(s))):
             count = min(OVERDRAFT_TOKENS, room.tokens)
             if count <= 0 or (sequence.state is State.WAITING and not self._admit(sequence)):
                 continue
             self._take(room, sequence, min(count, sequence.remaining))
-            self._overdraft.use(step, for_prompts=True)
-            return
+            return True
+        return False

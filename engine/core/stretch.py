@@ -13,7 +13,7 @@ the shortest ones: what the length of a request adds to a step, its neighbours s
 | prompts while nobody decodes, or the batch class only | `FULL_STRETCH` x a step full of first tokens |
 
 What fits in no step is not starved: one piece goes over the bound in each `OVERDRAFT_STEPS`, which leaves the
-95th percentile of the others alone.
+95th percentile of the others alone, and in a step that would be empty otherwise.
 """
 
 from __future__ import annotations

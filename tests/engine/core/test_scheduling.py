@@ -107,6 +107,27 @@ def test_what_fits_in_no_step_gets_on_all_the_same() -> None:
     assert percentile(simulation.gaps("chat"), 0.95) < 2 * 4 * (machine.base + 2 * machine.row) / 1000
 
 
+def test_no_step_is_empty_while_somebody_waits() -> None:
+    """Beyond some position one token takes longer than a full step of first ones."""
+    machine = Machine(base=1.0, row=0.1, adapter_mb=0.0, token=0.1, kilo_position=50.0, mega_attended=10.0)
+    short = [Client("short", prompt, 8, stops_s=20.0, pauses_s=0.3) for prompt in (40, 300, 900)]
+    long = Client("long", prompt=7_000, outputs=4, starts_s=20.0)
+    simulation = Simulation(machine, [*short, long], step_tokens=17, max_running=16)
+    composed = simulation.scheduler.schedule
+    empty = 0
+
+    def schedule(now: float) -> list[Chunk]:
+        nonlocal empty
+        chunks = composed(now)
+        empty += not chunks and bool(simulation.scheduler.num_waiting + simulation.scheduler.num_running)
+        return chunks
+
+    simulation.scheduler.schedule = schedule  # type: ignore[method-assign]
+    simulation.run(40.0)
+    assert empty == 0
+    assert simulation.served["long"] > 500
+
+
 def test_batch_work_is_not_protected() -> None:
     """Whoever waits for no token may wait for a prompt."""
     batch = [Client("batch", prompt=94, outputs=64, service_class=ServiceClass.BATCH)] * 4

@@ -77,6 +77,11 @@ class Sequence:
         return self.total - self.computed
 
     @property
+    def needs_newest(self) -> bool:
+        """Whether it can't go on before its newest pending token is known."""
+        return self.num_pending > 0 and self.remaining == 0 and self.tokens_left > self.num_pending
+
+    @property
     def tokens_left(self) -> int:
         """Tokens it may still generate."""
         return self.request.add.sampling.max_tokens - len(self.generated)

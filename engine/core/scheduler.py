@@ -25,6 +25,7 @@ from engine.core.fairness import FairShare
 from engine.core.limits import CoreConfig
 from engine.core.preemption import Preemption
 from engine.core.prefill import Prefill
+from engine.core.protocol import ServiceClass
 from engine.core.queue_state import Queue
 from engine.core.request import Request, Sequence, State
 from engine.core.step_cost import StepCost, StepLoad
@@ -104,7 +105,7 @@ class Scheduler:
         self._count_wanting(behind)
         waiting = [] if was_preempted or self._admission.is_full else self._admission.waiting
         decoding, behind, waiting = self._in_turn(decoding, behind, waiting)
-        wanting = behind + waiting
+        wanting = [] if not decoding and self._is_awaited() else behind + waiting
         room = StepRoom(self._config, self._cost, decoding)
         chunks = [Chunk(s, 1) for s in self._decode(room, has_prompts=bool(wanting))]
         self._admission.limit.follow(self._cost, room.load, now)
@@ -196,6 +197,15 @@ class Scheduler:
                 rows[artefact] += 1
         turn = {None, *self._turns.choose(rows)}
         return ([s for s in part if s.request.artefact in turn] for part in parts)
+
+    def _is_awaited(self) -> bool:
+        """Whether somebody's next token waits for the step under way. A step of prompts alone would only come
+        between the two."""
+        protects = self._config.itl_stretch is not None
+        return protects and any(
+            s.needs_newest and s.request.add.service_class is not ServiceClass.BATCH
+            for s in self._admission.running
+        )
 
     def _decode(self, room: StepRoom, *, has_prompts: bool) -> list[Sequence]:
         """Whose newest token is computed: all of them, but for long contexts that have to take turns."""

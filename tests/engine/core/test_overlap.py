@@ -101,6 +101,22 @@ def test_what_needs_its_last_token_waits_for_it(make_bench: Make, sampling: Samp
     assert bench.runner.num_pending == 7, "the other one doesn't wait"
 
 
+def test_no_step_of_prompts_comes_between_tokens_that_wait_for_each_other(make_bench: Make) -> None:
+    """A chat with penalties can't be in every step; in the others a flood would have all the room."""
+    bench = make_bench(max_in_flight=2, num_blocks=600, step_tokens=256)
+    penalized = Sampling(max_tokens=40, seed=1, ignore_eos=True, presence_penalty=1.0)
+    bench.send(add("chat", PROMPT, Ask(tenant="chat", sampling=penalized)))
+    bench.step()
+    bench.step()
+    before = len(bench.runner.results)
+    bench.send(*[add(f"{i}", [i + 2] * 400, Ask(tenant="flood", max_tokens=1)) for i in range(4)])
+    while not bench.all_ended():
+        bench.step()
+    alone = [results for results in bench.runner.results[before:-1] if 0 not in {r.sequence for r in results}]
+    assert alone == []
+    bench.run()
+
+
 def test_min_tokens_waits_only_while_it_bans(make_bench: Make) -> None:
     bench = make_bench(max_in_flight=2)
     request = add("r", PROMPT, Ask(sampling=Sampling(max_tokens=12, seed=1, min_tokens=6)))

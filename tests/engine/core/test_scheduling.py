@@ -110,8 +110,9 @@ def test_what_fits_in_no_step_gets_on_all_the_same() -> None:
 def test_no_step_is_empty_while_somebody_waits() -> None:
     """Beyond some position one token takes longer than a full step of first ones."""
     machine = Machine(base=1.0, row=0.1, adapter_mb=0.0, token=0.1, kilo_position=50.0, mega_attended=10.0)
-    short = [Client("short", prompt, 8, stops_s=20.0, pauses_s=0.3) for prompt in (40, 300, 900)]
-    long = Client("long", prompt=7_000, outputs=4, starts_s=20.0)
+    lengths = (40, 100, 300, 900, 2_000)
+    short = [Client(f"short-{n}", n, 8, stops_s=60.0, pauses_s=0.3) for n in lengths]
+    long = Client("long", prompt=7_000, outputs=4, starts_s=60.0)
     simulation = Simulation(machine, [*short, long], step_tokens=17, max_running=16)
     composed = simulation.scheduler.schedule
     empty = 0
@@ -123,7 +124,7 @@ def test_no_step_is_empty_while_somebody_waits() -> None:
         return chunks
 
     simulation.scheduler.schedule = schedule  # type: ignore[method-assign]
-    simulation.run(40.0)
+    simulation.run(75.0)
     assert empty == 0
     assert simulation.served["long"] > 500
 

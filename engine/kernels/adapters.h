@@ -135,7 +135,7 @@ struct ShrinkCursor {
             rank = left;
         }
     }
-    const char* a(int64_t row_bytes) const { return ended() ? nullptr : factor().a + rank * row_bytes; }
+    const char* a(int64_t width) const { return factor().a + rank * width * (factor().is_bfloat16 ? 2 : 4); }
 };
 
 // h of every run for all sites of a product.
@@ -144,20 +144,21 @@ void shrink(Team& team, const Adapters& adapters, const FusedSites& sites, const
     typedef typename Form::element T;
     int64_t total = 0;
     for (ShrinkCursor at{adapters, sites}; !at.ended(); at.next_site()) total += at.units();
-    int64_t low, high;
-    while (team.claim(total, 1, total, &low, &high)) {
-        ShrinkCursor at{adapters, sites};
-        at.advance(low);
-        for (int64_t u = low; u < high; u++) {
-            const Run& run = at.current();
-            const PackedFactor& f = at.factor();
-            int64_t rank = at.rank;
-            lane_bits* h = adapters.shrunk(run, at.site);
-            at.advance(1);
-            const char* ahead = u + 1 < high ? at.a(x.plain_width * (at.factor().is_bfloat16 ? 2 : 4)) : nullptr;
-            if (f.is_bfloat16) shrink_ranks<T, bf16>(f, run, x.plain, x.plain_width, rank, ahead, h);
-            else shrink_ranks<T, float>(f, run, x.plain, x.plain_width, rank, ahead, h);
-        }
+    ShrinkCursor at{adapters, sites};
+    int64_t unit, end;
+    if (!team.claim(total, 1, total, &unit, &end)) return;
+    at.advance(unit);
+    for (bool more = true; more;) {
+        const Run& run = at.current();
+        const PackedFactor& f = at.factor();
+        int64_t rank = at.rank;
+        lane_bits* h = adapters.shrunk(run, at.site);
+        int64_t left = unit;
+        if (++unit == end) more = team.claim(total, 1, total, &unit, &end);  // so early that its factors can be fetched
+        if (more) at.advance(unit - left);
+        const char* ahead = more ? at.a(x.plain_width) : nullptr;
+        if (f.is_bfloat16) shrink_ranks<T, bf16>(f, run, x.plain, x.plain_width, rank, ahead, h);
+        else shrink_ranks<T, float>(f, run, x.plain, x.plain_width, rank, ahead, h);
     }
 }
 
@@ -171,16 +172,24 @@ class Expansion {
                 const Run& run = adapters.step.runs[r];
                 const PackedFactor& f = adapters.factor(run, sites.first + s);
                 if (!f.rank) continue;
+                lines_[s] += steps_of_rank(f);
                 parts_[s][counts_[s]++] = {f.b, adapters.shrunk(run, s), steps_of_rank(f), int(run.place - first_place),
                                            run.count, f.is_bfloat16 != 0};
             }
     }
 
-    // Brings the factors of one block near, while the base's product of it runs.
-    void fetch_block(int64_t block) const {
+    // How many pieces of a block are worth fetching one by one: too many lines at once keep the product from its own.
+    int pieces(int64_t block) const {
+        int s = sites_.site(block);
+        int64_t found = lines_[s] / LINES_AT_ONCE;
+        return int(found < 1 ? 1 : found < counts_[s] ? found : counts_[s]);
+    }
+
+    // Brings one piece of the factors of a block near, while the base's product of it runs.
+    void fetch_piece(int64_t block, int piece, int pieces) const {
         int s = sites_.site(block);
         int64_t local = sites_.local(block);
-        for (int p = 0; p < counts_[s]; p++) {
+        for (int p = counts_[s] * piece / pieces; p < counts_[s] * (piece + 1) / pieces; p++) {
             int64_t bytes = parts_[s][p].steps * STEP_BYTES;
             fetch(parts_[s][p].b + local * bytes, bytes);
         }
@@ -227,7 +236,9 @@ class Expansion {
         for (int n = 0; n < BLOCKS; n++) sums[n * apart] = held[n];
     }
 
+    static constexpr int64_t LINES_AT_ONCE = 16;
     const FusedSites& sites_;
+    int64_t lines_[MOST_SITES] = {};  // of a block
     int counts_[MOST_SITES] = {};
     Part parts_[MOST_SITES][TILE_ROWS];
 };

@@ -70,10 +70,15 @@ inline void product_tile(const Packed& w, const Places& places, const Inputs<For
     for (int n = 0; n < N; n++)
         for (int b = 0; b < UNIT; b++) {
             int64_t block = (first + n) * UNIT + b;
-            if (expansion) expansion->fetch_block(block);
             vec start = w.bias ? load(w.bias + block * LANES) : vec{};
             for (int i = 0; i < count; i++) sums[n][b][i] = start;
-            motet::multiply<Form>(count, sums[n][b], w.weight + block * w.steps * STEP_BYTES, rows, places.stride, w.steps);
+            int pieces = expansion ? expansion->pieces(block) : 1;
+            for (int p = 0; p < pieces; p++) {
+                if (expansion) expansion->fetch_piece(block, p, pieces);
+                int64_t from = w.steps * p / pieces, to = w.steps * (p + 1) / pieces;
+                motet::multiply<Form>(count, sums[n][b], w.weight + (block * w.steps + from) * STEP_BYTES,
+                                      rows + from * places.stride, places.stride, to - from);
+            }
         }
     if (expansion)
         for (int b = 0; b < UNIT; b++) expansion->add<N>(first * UNIT + b, sums[0][b], UNIT * TILE_ROWS);

@@ -17,6 +17,9 @@ from engine.kernels.native import CPackedFactor, NativeLibrary
 from engine.kernels.shapes import LANES
 
 HUGE_PAGE = 1 << 21
+# Adapters of one rank would lie alike in their pages, and a step reads the same part of each at once: those
+# lines would push each other out of the few places that a cache has for them. So each begins elsewhere.
+STAGGER, STAGGERED = 8 * 1024 + 576, 16
 
 
 class Arena:
@@ -65,11 +68,14 @@ class AdapterPacker:
         self._dtype = dtype
         self._num_layers = num_layers
         self._sites = dict(sites)
+        self._packed = itertools.count()
 
     def pack(self, adapter: KernelAdapter) -> PackedAdapter:
         modules = {where: self._in_form(factors) for where, factors in adapter.modules.items()}
         num_bytes = sum(_line(a) + _line(b) for a, b in map(_factor_bytes, modules.values()))
-        arena = Arena(num_bytes)
+        stagger = next(self._packed) % STAGGERED * STAGGER
+        arena = Arena(stagger + num_bytes)
+        arena.take(stagger)
         touched = np.zeros((self._num_layers, len(GROUPS)), np.uint8)
         packed = {}
         for layer, (index, group) in itertools.product(range(self._num_layers), enumerate(GROUPS.values())):

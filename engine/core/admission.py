@@ -96,6 +96,11 @@ class Admission:
     def is_full(self) -> bool:
         return len(self.running) >= self.limit.now
 
+    @property
+    def is_over_limit(self) -> bool:
+        """Since the limit fell; nobody is preempted for that."""
+        return len(self.running) > self.limit.now
+
     def admit(self, sequence: Sequence) -> bool:
         """Gives a waiting sequence blocks for all its known tokens, and a slot, or leaves it as it is."""
         if self.is_full:

@@ -28,7 +28,8 @@ class Preemption:
         self._now = now
         before = self._admission.counters.preemptions
         self._grow_tables()
-        if now - self._made_way >= self._config.reserve_after_s:
+        is_time = now - self._made_way >= self._config.reserve_after_s
+        if is_time and not self._admission.is_over_limit:
             self._make_way()
         return self._admission.counters.preemptions > before
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from engine.core.running_limit import TRUSTED_AFTER, RunningLimit
 from engine.core.step_cost import StepCost, StepLoad
+from tests.engine.core.fakes import Ask, Bench, add, expected
 from tests.engine.core.simulation import LARGE_ON_GPU, SMALL_ON_CPU, Machine
 
 MACHINES = pytest.mark.parametrize("machine", [SMALL_ON_CPU, LARGE_ON_GPU], ids=["cpu", "gpu"])
@@ -177,3 +179,24 @@ def test_the_limit_stays_without_a_target_and_while_estimates_are_young() -> Non
     for limit in (RunningLimit(64, None), RunningLimit(64, 20.0)):
         limit.follow(young, step(8, 100), 0.0)
         assert limit.now == 64
+
+
+def test_a_limit_that_fell_preempts_nobody_for_a_newcomer(make_bench: Callable[..., Bench]) -> None:
+    """One sequence is preempted for a tenant that runs nothing, once those above the limit have ended."""
+    bench = make_bench(num_blocks=2_000)
+    short = [add(f"short{i}", [i + 1] * 5, Ask(max_tokens=300)) for i in range(8)]
+    long = [add(f"long{i}", [i + 50] * 5, Ask(max_tokens=480)) for i in range(4)]
+    bench.send(*short, *long)
+    bench.step()
+    bench.step()
+    admission = bench.loop._scheduler._admission
+    assert len(admission.running) == 12
+    admission.limit.now = 4
+    newcomer = add("new", [90] * 5, Ask(tenant="new", max_tokens=2))
+    bench.send(newcomer)
+    while not bench.all_ended():
+        bench.step()
+    assert admission.counters.preemptions == 0
+    bench.run()
+    assert admission.counters.preemptions == 1
+    assert bench.tokens("new") == expected(newcomer)

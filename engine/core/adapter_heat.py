@@ -7,6 +7,7 @@ Where nobody stands out nobody is shielded, and all take turns on all slots.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import islice
 
@@ -32,6 +33,7 @@ class Heat:
         self._history = history
         self._rules = rules
         self._now = now
+        self._returning: dict[Entry, bool] = {}
         popularity = {entry: history.popularity(entry.artefact, now) for entry in occupants}
         first = sorted(popularity, key=lambda entry: (-popularity[entry], entry.used))
         self._num_shielded = num_slots - rules.num_probation(num_slots)
@@ -41,12 +43,14 @@ class Heat:
         ordered = sorted([*popularity.values(), *others])
         self._usual = ordered[min(1, len(ordered) - 1)] if ordered else 0.0  # the least may be an accident
 
-    def shields(self, occupant: Entry, waiter: Entry, waited_s: float) -> bool:
-        """Whether the occupant keeps its slot from one that waits. Nobody does past the deadline."""
-        popularity = self._first.get(occupant)
-        if popularity is None or waited_s > self._rules.slot_deadline_s:
-            return False
-        return popularity >= self._bar(min(self._usual, self._history.popularity(waiter.artefact, self._now)))
+    def bar(self, waiter: Entry, waited_s: float) -> float:
+        """How popular one with a slot must be to keep it from one that waits. Nobody is past the deadline."""
+        if waited_s > self._rules.slot_deadline_s:
+            return math.inf
+        return self._bar(min(self._usual, self._history.popularity(waiter.artefact, self._now)))
+
+    def shields(self, occupant: Entry, bar: float) -> bool:
+        return self._first.get(occupant, -math.inf) >= bar
 
     def is_entitled(self, waiter: Entry) -> bool:
         """Whether one that waits should have one of the shielded slots, since fewer are popular."""
@@ -57,6 +61,11 @@ class Heat:
 
     def returns_soon(self, occupant: Entry) -> bool:
         """Whether an idle adapter is likely to be asked for again before its slot is missed."""
+        if occupant not in self._returning:
+            self._returning[occupant] = self._is_between_uses(occupant)
+        return self._returning[occupant]
+
+    def _is_between_uses(self, occupant: Entry) -> bool:
         if occupant.users:
             return True
         gap_s = self._history.usual_gap_s(occupant.artefact, self._now)

@@ -185,20 +185,17 @@ class SlotTable:
         ]
         if all(slot.occupant is None for slot, _ in idle):
             return [number for _, number in sorted((slot.reserved_for != mine, n) for slot, n in idle)]
-        claims = self._look(now).claims
+        claims, heat = self._look(now).claims, self._look(now).heat
         others = [s.occupant for s, _ in idle if s.occupant is not None and s.reserved_for != mine]
         takeable = claims.takeable(entry.owner, self._size(entry), self._lacking(entry), others)
-        gone = {victim for victim in takeable if not self._stays_for(victim, entry, now)}
+        bar = self._bar(entry, now)
+        gone = {v for v in takeable if not (heat.shields(v, bar) and heat.returns_soon(v))}
         keyed = [
             (slot.reserved_for != mine, *self._order(slot, now), number)
             for slot, number in idle
             if slot.reserved_for == mine or slot.occupant is None or slot.occupant in gone
         ]
         return [key[-1] for key in sorted(keyed)]
-
-    def _stays_for(self, occupant: Entry, waiter: Entry, now: float) -> bool:
-        """Whether a popular adapter that is idle for a moment keeps its slot."""
-        return self._is_shielded(occupant, waiter, now) and self._look(now).heat.returns_soon(occupant)
 
     def _reserve(self, entry: Entry, now: float, rule: Draining) -> None:
         """As many slots as the adapter's bytes need, of those that will be idle soonest; none if not enough
@@ -218,13 +215,14 @@ class SlotTable:
 
     def _drainable(self, entry: Entry, now: float, rule: Draining) -> list[_Slot]:
         """Slots that may be kept for the adapter, soonest idle first."""
+        heat, bar = self._look(now).heat, self._bar(entry, now)
         had_time = [
             slot.occupant
             for slot in self._slots
             if slot.occupant is not None
             and slot.reserved_for is None
             and rule.had_its_time(slot.occupant, now)
-            and not self._is_shielded(slot.occupant, entry, now)
+            and not heat.shields(slot.occupant, bar)
         ]
         claims, size = self._look(now).claims, self._size(entry)
         takeable = set(claims.takeable(entry.owner, size, self._lacking(entry), had_time))
@@ -235,9 +233,8 @@ class SlotTable:
         ]
         return sorted(slots, key=lambda slot: (0, 0) if slot.occupant is None else rule.order(slot.occupant))
 
-    def _is_shielded(self, occupant: Entry, waiter: Entry, now: float) -> bool:
-        waited_s = now - self.waiting.get(waiter, now)
-        return self._look(now).heat.shields(occupant, waiter, waited_s)
+    def _bar(self, waiter: Entry, now: float) -> float:
+        return self._look(now).heat.bar(waiter, waited_s=now - self.waiting.get(waiter, now))
 
     def _look(self, now: float) -> _Picture:
         """The claims and the heat of this moment; many that wait are held against them."""

@@ -73,6 +73,7 @@ class StepCost:
         self._covariance = _diagonal([(DOUBT * each) ** 2 for each in self._coefficients])
         self._doubt: Vector = [row[i] for i, row in enumerate(self._covariance)]
         self._accidents = 0
+        self._rates: Vector | None = None  # coefficients by single row, byte, token and so on; None = not yet
         self.num_observed = 0
 
     def estimate_ms(self, load: StepLoad) -> float:
@@ -84,9 +85,9 @@ class StepCost:
 
     def fitting_tokens(self, budget_ms: float, start: int, most: int, *, starts_row: bool = True) -> int:
         """How many tokens (at most `most`) from position `start` on can join a step for `budget_ms`."""
-        _, row, _, token, position, attended = (
-            each / unit for each, unit in zip(self._coefficients, UNITS, strict=True)
-        )
+        if self._rates is None:
+            self._rates = [each / unit for each, unit in zip(self._coefficients, UNITS, strict=True)]
+        _, row, _, token, position, attended = self._rates
         first = start + starts_row
         left = budget_ms - (row + position * first if starts_row else 0.0)
         if most <= 0 or left < 0:
@@ -101,6 +102,7 @@ class StepCost:
         if duration_ms <= 0.0:
             return
         x = load.features()
+        self._rates = None
         if self.num_observed == 0:
             self._scale(duration_ms / self.estimate_ms(load))
         self.num_observed += 1

@@ -48,6 +48,7 @@ class StepRoom:
         self._adapters: set[str] = set()
         self.tokens = config.step_tokens
         self.load = StepLoad()
+        self._load_ms: float | None = None  # what it takes; None = not estimated since something was added
         self.short: list[Sequence] = []
         self.long: list[Sequence] = []
         """Those that decode on long contexts, and may have to wait for a step with room for it."""
@@ -87,6 +88,7 @@ class StepRoom:
     def add(self, sequence: Sequence, start: int, num_tokens: int, *, starts_row: bool = True) -> None:
         self.tokens -= num_tokens
         self.load.add(start, num_tokens, starts_row=starts_row)
+        self._load_ms = None
         artefact = sequence.request.artefact
         if artefact is not None and artefact not in self._adapters:
             self._adapters.add(artefact)
@@ -111,7 +113,9 @@ class StepRoom:
         most = min(most, self.tokens)
         if bound_ms == float("inf") or most <= 0:
             return max(0, most)
-        left_ms = bound_ms - self._cost.estimate_ms(self.load)
+        if self._load_ms is None:
+            self._load_ms = self._cost.estimate_ms(self.load)
+        left_ms = bound_ms - self._load_ms
         if sequence.request.artefact not in self._adapters:
             left_ms -= self._cost.adapter_ms(sequence.adapter_bytes)
         return self._cost.fitting_tokens(left_ms, start, most, starts_row=starts_row)

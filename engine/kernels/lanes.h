@@ -80,6 +80,13 @@ inline float sum(vec v) {
 inline float highest(vec v) {
     return fold(v, [](auto a, auto b) { return a > b ? a : b; });
 }
+inline bool any_above(vec v, float x) {  // NaN is not above
+#ifdef __AVX512F__
+    return _mm512_cmp_ps_mask((__m512)v, _mm512_set1_ps(x), _CMP_GT_OQ) != 0;
+#else
+    return highest(v) > x;
+#endif
+}
 inline vec exp_nonpositive(vec x) {  // Cephes' polynomial; below -87 it is 0. NaN stays NaN.
     ivec tiny = (x < splat(-87.0f));
     vec clipped = tiny ? splat(-87.0f) : x;

@@ -227,12 +227,15 @@ template <class Form> struct Queries {
         vec score[TILE_CELLS], best = splat(-INFINITY);
         for (int c = 0; c < cells; c++) {
             int64_t seen = positions[i] - start - c * LANES;
-            score[c] = scores[c][i] * scale;
+            score[c] = scores[c][i];
             if (seen < LANES - 1) score[c] = lanes <= (ivec{} + int32_t(seen)) ? score[c] : splat(-INFINITY);
             best = best > score[c] ? best : score[c];  // a NaN is lost here, but not in its weight below
         }
-        float peak = highest(best);
-        peak = peak > top[i] ? peak : top[i];
+        float peak = top[i];
+        if (any_above(best * scale, peak)) {  // seldom, once some tiles were seen
+            float found = highest(best) * scale;
+            peak = found > peak ? found : peak;
+        }
         if (peak == -INFINITY) {  // nothing is seen in this tile, or nothing that is a number
             bool any = positions[i] >= start;
             for (int c = 0; c < cells; c++) Form::cut(any ? splat(NAN) : vec{}, weights + c * STEPS_A_BLOCK<Form>);
@@ -246,7 +249,7 @@ template <class Form> struct Queries {
             top[i] = peak;
         }
         for (int c = 0; c < cells; c++) {
-            vec p = exp2_nonpositive(score[c] - peak);
+            vec p = exp2_nonpositive(score[c] * scale - peak);
             total[i] += p;
             Form::cut(p, weights + c * STEPS_A_BLOCK<Form>);
         }

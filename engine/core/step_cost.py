@@ -37,7 +37,8 @@ SURPRISE: Final = 3.0
 ACCIDENTS: Final = 5
 """More of them in a row are no accident."""
 LEAST: Final = 0.01
-"""A coefficient falls to this share of its prior at most, so that no work is ever thought to be free."""
+"""A coefficient falls to this share of its prior at most, on a machine as fast as the fastest step was, so
+that no work is ever thought to be free."""
 
 
 @dataclass(slots=True)
@@ -106,6 +107,7 @@ class StepCost:
         if self.num_observed == 0:
             self._scale(duration_ms / self.estimate_ms(load))
         self.num_observed += 1
+        self._lower_floor(x, duration_ms)
         self._drift()
         expected = _dot(self._coefficients, x)
         gain = [_dot(row, x) for row in self._covariance]
@@ -120,6 +122,13 @@ class StepCost:
             for j in range(len(row)):
                 row[j] -= share * gain[j]
         self._raise_to_floor()
+
+    def _lower_floor(self, x: Vector, duration_ms: float) -> None:
+        """The first step may have been slow for once (its memory was cold, say): the fastest one says how low
+        a coefficient may fall."""
+        share = LEAST * duration_ms / _dot(self._floor, x)
+        if share < 1.0:
+            self._floor = [share * each for each in self._floor]
 
     def _credible(self, error: float, variance: float) -> float:
         """The variance with which a step counts: one that surprises tells less the more it does."""

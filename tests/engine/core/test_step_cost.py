@@ -82,6 +82,14 @@ def test_it_follows_a_machine_that_becomes_three_times_as_slow() -> None:
     assert cost.estimate_ms(load) == pytest.approx(3 * SMALL_ON_CPU.step_ms(load), rel=0.15)
 
 
+def test_a_first_step_of_seconds_is_forgotten() -> None:
+    cost = StepCost()
+    cost.observe(step(1, 1, chunk=64), 20_000.0)
+    for _ in range(200):
+        cost.observe(step(8, 200), 30.0)
+    assert cost.estimate_ms(step(8, 200)) == pytest.approx(30.0, rel=0.05)
+
+
 def test_what_it_sees_no_more_it_remembers() -> None:
     """An hour of short answers doesn't make it forget what long contexts take."""
     cost = trained(SMALL_ON_CPU, 300)

@@ -184,6 +184,9 @@ class AdapterPool:
         ]
         in_slots = [entry for entry in self._slots.occupants if rule.had_its_time(entry, now)]
         self._host.drain(needs, sorted(in_slots, key=rule.order), now)
+        for entry in self._host.entries:
+            if entry.leaving:
+                self._stop_waiting_for_slot(entry)  # nothing is admitted on it: no slot may be kept for it
 
     def take_events(self) -> list[AdapterEvent]:
         events, self._events = self._events, []
@@ -232,6 +235,7 @@ class AdapterPool:
             assert entry.pins == 0 or entry.slot is not None, "what runs is in a slot"
             assert entry.slot is None or self._slots.occupant(entry.slot) is entry, "slots and entries agree"
             assert entry.slot is None or entry.loaded is not None, "what is in a slot is in host memory"
+            assert not (entry.leaving and entry in self._slots.waiting), "no slot is kept for what leaves"
         assert not set(pins) - set(self._entries), "what runs is known"
         assert not set(users) - set(self._entries), "what is wanted is known"
         known = [entry for entry in self._entries.values() if entry.loaded is not None]

@@ -20,6 +20,7 @@ MIXED = tuple(f"mixed{i}" for i in range(40))
 SMALL = tuple(f"small{i}" for i in range(16))
 HOT = MIXED[:6]  # of 8 slots; the other 34 share what is left
 HOT_STREAMS, COLD_STREAMS = 12, 4
+PEFT_TOKENS = 32  # generated tokens of each row, as in `deploy/bench/peft_peer.py`
 LONGEST_WORDS = 7_600  # just under the demo model's context of 8,192 tokens
 SHARED_WORDS = 480  # with the template about 512 tokens
 
@@ -77,8 +78,8 @@ async def one_stream(setting: Setting) -> list[Row]:
     for name, aim in (("vllm", "at least 2.5"), ("llama", "not set")):
         if peer := setting.peers.get(name):
             ratio = await alternate(
-                rate(ours, [ours.base_model], count=4, streams=1),
-                rate(peer, [peer.base_model], count=4, streams=1),
+                rate(ours, [ours.base_model], count=2, streams=1),
+                rate(peer, [peer.base_model], count=2, streams=1),
                 setting.pairs,
             )
             rows.append(Row(f"base, one stream: tokens a second, ours / {peer.name}", ratio, aim))
@@ -99,11 +100,13 @@ async def mixed_adapters(setting: Setting) -> list[Row]:
     if setting.peft is not None:
         peft = setting.peft
         batch = await alternate(
-            rate(ours, models, count=16, streams=STREAMS), lambda _: peft.rate("mixed"), setting.pairs
+            rate(ours, models, count=16, streams=STREAMS, tokens=PEFT_TOKENS),
+            lambda _: peft.rate("mixed"),
+            setting.pairs,
         )
         rows.append(Row(f"{what}, ours / PEFT's mixed batch", batch, "at least 5"))
     if peer := setting.peers.get("vllm-lora"):
-        short = partial(rate, count=16, streams=STREAMS, tokens=32)
+        short = partial(rate, count=16, streams=STREAMS, tokens=24)
         ratio = await alternate(short(ours, models), short(peer, models), setting.pairs)
         rows.append(Row(f"{what}, ours / {peer.name}", ratio, "at least 20"))
     return rows
@@ -123,8 +126,8 @@ async def small_adapters(setting: Setting) -> list[Row]:
 async def more_adapters_than_slots(setting: Setting) -> list[Row]:
     ours = setting.replica.endpoint
     through = await alternate(
-        rate(ours, MIXED, count=80, streams=STREAMS),
-        rate(ours, MIXED[:8], count=80, streams=STREAMS),
+        rate(ours, MIXED, count=64, streams=STREAMS),
+        rate(ours, MIXED[:8], count=64, streams=STREAMS),
         setting.pairs,
     )
     late = await alternate(
@@ -144,7 +147,7 @@ async def more_adapters_than_slots(setting: Setting) -> list[Row]:
 
 
 async def _hot_ttft(ours: Endpoint, pair: int, *, beside_cold: bool) -> float:
-    hot = asks(HOT, 72, ("hot", beside_cold, pair))
+    hot = asks(HOT, 48, ("hot", beside_cold, pair))
     if not beside_cold:
         return (await run(ours, hot, HOT_STREAMS)).ttft_ms(0.95)
     cold = asks(MIXED[len(HOT) :], 68, ("cold", pair))
@@ -155,7 +158,7 @@ async def flood(setting: Setting) -> list[Row]:
     ours = setting.replica.endpoint
 
     async def gap(pair: int, *, flooded: bool) -> float:
-        chat = asks([ours.base_model], 8, ("chat", flooded, pair), max_tokens=96, tenant="chat")
+        chat = asks([ours.base_model], 4, ("chat", flooded, pair), max_tokens=96, tenant="chat")
         if not flooded:
             return (await run(ours, chat, 2)).gap_ms(0.95)
         long = [

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from deploy.bench.prompts import words
 
 ROWS = 16
-NEW_TOKENS = 64
+NEW_TOKENS = 32
 PROMPT_WORDS = 60
 
 

@@ -37,6 +37,7 @@ class Heat:
         popularity = {entry: history.popularity(entry.artefact, now) for entry in occupants}
         first = sorted(popularity, key=lambda entry: (-popularity[entry], entry.used))
         self._num_shielded = num_slots - rules.num_probation(num_slots)
+        self._num_held = max(1, int(num_slots * rules.held_share))
         self._first = {entry: popularity[entry] for entry in first[: self._num_shielded]}
         looked_at = islice(waiting, MAX_WAITING_LOOKED_AT)
         others = [history.popularity(entry.artefact, now) for entry in looked_at]
@@ -59,8 +60,15 @@ class Heat:
             return False
         return sum(popularity >= bar for popularity in self._first.values()) < self._num_shielded
 
-    def returns_soon(self, occupant: Entry) -> bool:
-        """Whether an idle adapter is likely to be asked for again before its slot is missed."""
+    def held(self, idle: Iterable[Entry], bar: float) -> set[Entry]:
+        """Which of these adapters, on which nothing runs, keep their slots for when they are asked for again.
+        A few at the most: if many wait for their return together, what is asked for has changed."""
+        shielded = [entry for entry in idle if self.shields(entry, bar) and self._returns_soon(entry)]
+        shielded.sort(key=lambda entry: (-self._first[entry], entry.used))
+        return set(shielded[: self._num_held])
+
+    def _returns_soon(self, occupant: Entry) -> bool:
+        """Whether it is likely to be asked for again before its slot is missed."""
         if occupant not in self._returning:
             self._returning[occupant] = self._is_between_uses(occupant)
         return self._returning[occupant]

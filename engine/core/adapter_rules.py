@@ -49,6 +49,7 @@ class AdapterRules:
     hot_ratio: float = 2.0  # so many times as popular as the least popular: it keeps its slot
     hot_margin: float = 3.0  # and so many requests more
     half_life_s: float = 60.0  # a request counts half as much for popularity after this time
+    held_share: float = 0.5  # of the slots, at least one: so many may idle for the popular at a time
     hot_gaps: float = 4.0  # while idle, for so many of its usual gaps between requests
     hot_idle_s: float = 5.0  # but not for longer than this
     slot_deadline_s: float = 10.0  # one that has waited so long gets the next slot, whoever is popular
@@ -61,6 +62,7 @@ class AdapterRules:
         assert 0 < self.owner_share <= 1
         assert 0 <= self.kept_share <= 1
         assert 0 < self.probation_share <= 1
+        assert 0 <= self.held_share <= 1
 
     def num_probation(self, num_slots: int) -> int:
         """Slots through which the unpopular take their turns, at the least."""

@@ -189,7 +189,7 @@ class SlotTable:
         others = [s.occupant for s, _ in idle if s.occupant is not None and s.reserved_for != mine]
         takeable = claims.takeable(entry.owner, self._size(entry), self._lacking(entry), others)
         bar = self._bar(entry, now)
-        gone = {v for v in takeable if not (heat.shields(v, bar) and heat.returns_soon(v))}
+        gone = set(takeable) - heat.held(takeable, bar)
         keyed = [
             (slot.reserved_for != mine, *self._order(slot, now), number)
             for slot, number in idle

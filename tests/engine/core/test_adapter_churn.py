@@ -136,3 +136,20 @@ def test_a_tenant_that_thrashes_slows_itself_alone() -> None:
     assert percentile(crowd.ttft["g"], 0.95) <= percentile(alone.ttft["g"], 0.95) + 0.25
     assert percentile(crowd.ttft["e"], 0.5) > 4 * percentile(crowd.ttft["g"], 0.5)
     assert {"g0", "g1", "g2"} <= set(churn.adapters.host), "never loaded again"
+
+
+def test_slots_do_not_idle_for_adapters_that_were_popular() -> None:
+    """Eight adapters are asked for, and then forty alike: the eight have a name, but no requests to match."""
+    names = [f"a{i}" for i in range(40)]
+    clients = [
+        Client("t", 94, 64, tuple(names[(i + 16 * k) % (8 if k < 4 else 40)] for k in range(120)))
+        for i in range(16)
+    ]
+    churn = Churn(clients)
+    churn.run(END_S)
+
+    def tokens_in(start_s: float, end_s: float) -> int:
+        return sum(start_s <= token < end_s for answer in churn.answers for token in answer.tokens)
+
+    steady = tokens_in(30.0, 50.0) / 4
+    assert min(tokens_in(start_s, start_s + 5.0) for start_s in (5.0, 10.0, 15.0, 20.0)) > 0.6 * steady

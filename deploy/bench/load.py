@@ -152,7 +152,8 @@ def _forever(asks: Sequence[Ask]) -> Iterator[Ask]:
 
 def _session() -> aiohttp.ClientSession:
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0))
+    # A connection for each request: some servers close idle ones just as the next request is written.
+    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0, force_close=True))
 
 
 async def _drain(

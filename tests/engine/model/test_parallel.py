@@ -56,6 +56,7 @@ def test_a_rank_that_can_not_start_is_said() -> None:
     try:
         with pytest.raises(RankLost, match="rank 1 did not start"):
             ranks.wait_ready()
+        ranks._processes[0].wait(10)  # its output ends a moment before its input does
         with pytest.raises(RankLost, match="rank 1 has gone"):
             ranks.send(Clear(0))
     finally:

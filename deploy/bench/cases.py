@@ -50,11 +50,20 @@ class Case:
     measure: Callable[[Setting], Awaitable[list[Row]]]
 
 
-def rate(endpoint: Endpoint, models: Sequence[str], *, count: int, streams: int, tokens: int = 64) -> Measure:
-    """Generated tokens a second, prompts of about 94 tokens included."""
+def rate(
+    endpoint: Endpoint,
+    models: Sequence[str],
+    *,
+    count: int,
+    streams: int,
+    tokens: int = 64,
+    beside: str = "",
+) -> Measure:
+    """Generated tokens a second, prompts of about 94 tokens included. `beside` what it is measured: prompts
+    of one comparison never come again in another, whose time a prefix cache would shorten."""
 
     async def measure(pair: int) -> float:
-        seed = (endpoint.name, models[0], pair)
+        seed = (endpoint.name, models[0], len(models), beside, pair)
         return (await run(endpoint, asks(models, count, seed, max_tokens=tokens), streams)).output_rate
 
     return measure
@@ -65,7 +74,7 @@ async def base_streams(setting: Setting) -> list[Row]:
     for name, aim in (("vllm", "at least 4"), ("llama", "at least 2")):
         if peer := setting.peers.get(name):
             ratio = await alternate(
-                rate(ours, [ours.base_model], count=32, streams=STREAMS),
+                rate(ours, [ours.base_model], count=32, streams=STREAMS, beside=name),
                 rate(peer, [peer.base_model], count=32, streams=STREAMS),
                 setting.pairs,
             )
@@ -78,7 +87,7 @@ async def one_stream(setting: Setting) -> list[Row]:
     for name, aim in (("vllm", "at least 2.5"), ("llama", "not set")):
         if peer := setting.peers.get(name):
             ratio = await alternate(
-                rate(ours, [ours.base_model], count=2, streams=1),
+                rate(ours, [ours.base_model], count=2, streams=1, beside=name),
                 rate(peer, [peer.base_model], count=2, streams=1),
                 setting.pairs,
             )
@@ -88,7 +97,7 @@ async def one_stream(setting: Setting) -> list[Row]:
 
 async def mixed_adapters(setting: Setting) -> list[Row]:
     ours, models = setting.replica.endpoint, MIXED[:STREAMS]
-    base = rate(ours, [ours.base_model], count=32, streams=STREAMS)
+    base = rate(ours, [ours.base_model], count=32, streams=STREAMS, beside="mixed")
     what = "16 adapters of rank 8 to 64, 16 streams: tokens a second"
     rows = [
         Row(
@@ -100,13 +109,13 @@ async def mixed_adapters(setting: Setting) -> list[Row]:
     if setting.peft is not None:
         peft = setting.peft
         batch = await alternate(
-            rate(ours, models, count=16, streams=STREAMS, tokens=PEFT_TOKENS),
+            rate(ours, models, count=16, streams=STREAMS, tokens=PEFT_TOKENS, beside="peft"),
             lambda _: peft.rate("mixed"),
             setting.pairs,
         )
         rows.append(Row(f"{what}, ours / PEFT's mixed batch", batch, "at least 5"))
     if peer := setting.peers.get("vllm-lora"):
-        short = partial(rate, count=16, streams=STREAMS, tokens=24)
+        short = partial(rate, count=16, streams=STREAMS, tokens=24, beside=peer.name)
         ratio = await alternate(short(ours, models), short(peer, models), setting.pairs)
         rows.append(Row(f"{what}, ours / {peer.name}", ratio, "at least 20"))
     return rows
@@ -116,7 +125,7 @@ async def small_adapters(setting: Setting) -> list[Row]:
     ours = setting.replica.endpoint
     ratio = await alternate(
         rate(ours, SMALL, count=32, streams=STREAMS),
-        rate(ours, [ours.base_model], count=32, streams=STREAMS),
+        rate(ours, [ours.base_model], count=32, streams=STREAMS, beside="small"),
         setting.pairs,
     )
     what = "16 adapters of rank 8, 16 streams: tokens a second, with / without adapters"

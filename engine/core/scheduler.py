@@ -29,7 +29,7 @@ from engine.core.protocol import ServiceClass
 from engine.core.queue_state import Queue
 from engine.core.request import Request, Sequence, State
 from engine.core.step_cost import StepCost, StepLoad
-from engine.core.stretch import Overdraft, StepRoom, is_overdue
+from engine.core.stretch import Overdraft, Sounding, StepRoom, is_overdue
 from engine.core.turns import AdapterTurns
 
 
@@ -57,6 +57,7 @@ class Scheduler:
         self._fair = FairShare(allowance=config.step_tokens)
         self._turns = AdapterTurns(config.adapters_per_step)
         self._overdraft = Overdraft()
+        self._sounding = Sounding()
         self._admission = Admission(config, store, adapters, self._fair)
         self._preemption = Preemption(config, self._admission)
         self._prefill = Prefill(config, self._admission, self._fair, self._overdraft)
@@ -105,8 +106,9 @@ class Scheduler:
         self._count_wanting(behind)
         waiting = [] if was_preempted or self._admission.is_full else self._admission.waiting
         decoding, behind, waiting = self._in_turn(decoding, behind, waiting)
-        wanting = [] if not decoding and self._is_awaited() else behind + waiting
         room = StepRoom(self._config, self._cost, decoding)
+        is_awaited = not decoding and self._is_awaited()
+        wanting = [] if is_awaited or self._is_sounded(room) else behind + waiting
         chunks = [Chunk(s, 1) for s in self._decode(room, has_prompts=bool(wanting))]
         self._admission.limit.follow(self._cost, room.load, now)
         chunks += [
@@ -116,6 +118,8 @@ class Scheduler:
             chunk.sequence.ran_in = self._step
         self._adapters.balance(now, TokensLeft(self._admission.running))
         self.planned = room.load
+        if room.load.extra_tokens == 0:
+            self._sounding.seen(self._step)
         return chunks
 
     def observe(self, load: StepLoad, duration_s: float) -> None:
@@ -206,6 +210,10 @@ class Scheduler:
             s.needs_newest and s.request.add.service_class is not ServiceClass.BATCH
             for s in self._admission.running
         )
+
+    def _is_sounded(self, room: StepRoom) -> bool:
+        """Whether this step does without prompts, to see how long one without them takes."""
+        return room.is_bounded and self._sounding.is_due(self._step)
 
     def _decode(self, room: StepRoom, *, has_prompts: bool) -> list[Sequence]:
         """Whose newest token is computed: all of them, but for long contexts that have to take turns."""

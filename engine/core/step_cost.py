@@ -7,9 +7,10 @@ A row that decodes reads the KV of its context once; a prefill chunk reads it on
 once for each token, so that 64 tokens at position 4,096 may cost four times what they cost at position 0.
 
 The six coefficients are a Kalman filter's state that drifts slowly (recursive least squares with a bounded
-memory): each step moves them by what it shows, those that a step says nothing about stay, and a step that
-took far longer than can be explained (a pause of the host) counts only for a part. Deterministic in the
-durations.
+memory): each step moves them by what it shows, and those that a step says nothing about stay. A step that
+took far longer than can be explained (a pause of the host) counts only for a part. One that took far less is
+no accident, for none makes a step faster: what was believed is wrong, and is doubted as much as that says.
+Deterministic in the durations.
 """
 
 from __future__ import annotations
@@ -110,9 +111,13 @@ class StepCost:
         self._lower_floor(x, duration_ms)
         self._drift()
         expected = _dot(self._coefficients, x)
+        error = duration_ms - expected
         gain = [_dot(row, x) for row in self._covariance]
         variance = _dot(gain, x) + (NOISE * expected) ** 2
-        error = duration_ms - expected
+        if error < -SURPRISE * math.sqrt(variance):
+            self._doubt_all()
+            gain = [_dot(row, x) for row in self._covariance]
+            variance = _dot(gain, x) + (NOISE * duration_ms) ** 2
         variance = self._credible(error, variance)
         self._coefficients = [
             each + g * error / variance for each, g in zip(self._coefficients, gain, strict=True)
@@ -132,7 +137,7 @@ class StepCost:
 
     def _credible(self, error: float, variance: float) -> float:
         """The variance with which a step counts: one that surprises tells less the more it does."""
-        if error * error <= SURPRISE * SURPRISE * variance:
+        if error < 0.0 or error * error <= SURPRISE * SURPRISE * variance:
             self._accidents = 0
             return variance
         self._accidents += 1
@@ -160,6 +165,11 @@ class StepCost:
                 for j in range(len(row)):
                     row[j] *= shrink
                     self._covariance[j][i] *= shrink
+
+    def _doubt_all(self) -> None:
+        """Nothing is known but what the coefficients are now, as if they were a prior."""
+        pairs = zip(self._coefficients, self._doubt, strict=True)
+        self._covariance = _diagonal([min((DOUBT * each) ** 2, most) for each, most in pairs])
 
     def _scale(self, factor: float) -> None:
         self._coefficients = [each * factor for each in self._coefficients]

@@ -34,6 +34,7 @@ LONG: Final = 2.0
 """A context is long beyond so many times the shortest."""
 OVERDRAFT_STEPS: Final = 32
 OVERDRAFT_TOKENS: Final = 16
+SOUNDING_STEPS: Final = 64
 TARGET_SLACK: Final = 1.1
 """With a target of latency, prompts may stretch a step that lies above it by so much all the same."""
 
@@ -57,6 +58,11 @@ class StepRoom:
             is_long = sequence.computed > longest_short and self._disturbs(sequence)
             (self.long if is_long else self.short).append(sequence)
         self._bounds(config)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether somebody decodes whom prompts may only delay so far."""
+        return bool(self._protected) and self._own_ms < float("inf")
 
     def _bounds(self, config: CoreConfig) -> None:
         self._strict_ms = self._own_ms = float("inf")
@@ -119,6 +125,20 @@ class StepRoom:
         if sequence.request.artefact not in self._adapters:
             left_ms -= self._cost.adapter_ms(sequence.adapter_bytes)
         return self._cost.fitting_tokens(left_ms, start, most, starts_row=starts_row)
+
+
+class Sounding:
+    """When a step has to do without prompts, so that the measure is seen and not only inferred from steps
+    that were composed for it: a measure once thought too large would prove itself right."""
+
+    def __init__(self) -> None:
+        self._seen_in = 0
+
+    def is_due(self, step: int) -> bool:
+        return step - self._seen_in >= SOUNDING_STEPS
+
+    def seen(self, step: int) -> None:
+        self._seen_in = step
 
 
 class Overdraft:

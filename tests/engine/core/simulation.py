@@ -113,10 +113,13 @@ class Simulation:
         seed: int = 1,
         adapter_bytes: int = 18_000_000,
         load_s: float = 0.05,
+        slow: float = 1.0,
+        slow_until_s: float = 0.0,
         **limits: float | None,
     ) -> None:
         self.config = CoreConfig(**{"num_blocks": 4_096, "block_size": BLOCK, **limits})  # type: ignore[arg-type]
         self.machine = machine
+        self.slow, self.slow_until_s = slow, slow_until_s  # how many times slower it is at first
         self.now = 0.0
         self.loaders = TimedLoaders(lambda: self.now, load_s, adapter_bytes)
         self.blocks = BlockPool(self.config.num_blocks)
@@ -195,7 +198,9 @@ class Simulation:
 
     def _run(self, chunks: list[Chunk]) -> None:
         load = self.scheduler.planned
-        duration = self.machine.step_ms(load) * self._dice.gauss(1.0, self.machine.noise) / 1000
+        noise = self._dice.gauss(1.0, self.machine.noise)
+        pace = self.slow if self.now < self.slow_until_s else 1.0
+        duration = self.machine.step_ms(load) * pace * noise / 1000
         self.now += duration
         self.busy_s += duration
         self.num_steps += 1

@@ -68,6 +68,31 @@ def test_a_flood_of_long_prompts_leaves_the_tokens_of_others_coming(
     assert percentile(unbounded.gaps("chat"), 0.95) > 4 * limit_s
 
 
+@pytest.mark.parametrize("slow", [10.0, 3.0])
+@pytest.mark.parametrize("quick_from_s", [10.0, 12.0, 20.0])
+def test_a_machine_that_was_slow_when_the_flood_came_is_not_thought_slow_for_ever(
+    slow: float, quick_from_s: float
+) -> None:
+    """It loads adapters as it starts, say. Steps that are composed for the step that was once needed take as
+    long as that, and would prove it right."""
+    first = [Client(f"first{i}", prompt=90, outputs=8, stops_s=9.0) for i in range(4)]
+    flood = [Client("flood", prompt=7_900, outputs=8, starts_s=9.0)] * 4
+    chat = [Client("chat", prompt=94, outputs=96, starts_s=10.0)] * 2
+    alone = Simulation(SMALL_ON_CPU, chat, step_tokens=256, num_blocks=5_000)
+    together = Simulation(
+        SMALL_ON_CPU,
+        [*first, *flood, *chat],
+        slow=slow,
+        slow_until_s=quick_from_s,
+        step_tokens=256,
+        num_blocks=5_000,
+    )
+    alone.run(30.0)
+    together.run(40.0)
+    limit_s = 2.0 * percentile(alone.gaps("chat"), 0.95)
+    assert percentile(together.gaps("chat", since_s=quick_from_s + 1.0), 0.95) < limit_s
+
+
 def machine_tokens(machine: Machine, prompt: int, limits: dict[str, int], until_s: float) -> int:
     """What a flood gets through alone."""
     alone = Simulation(machine, [Client("flood", prompt=prompt, outputs=64)] * 8, **limits)
@@ -137,7 +162,7 @@ def test_batch_work_is_not_protected() -> None:
     simulation.run(20.0)
     protected = Simulation(SMALL_ON_CPU, [*[CHAT] * 4, *prompts])
     protected.run(20.0)
-    assert simulation.served["prompts"] > 3 * protected.served["prompts"]
+    assert simulation.served["prompts"] > 2 * protected.served["prompts"]
 
 
 # What it costs

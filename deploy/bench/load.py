@@ -84,8 +84,10 @@ class Sample:
         """Between two frames of one stream."""
         return 1000 * percentile([gap for answer in self.answers for gap in answer.gaps_s], share)
 
-    def only(self, models: Sequence[str]) -> Sample:
-        return Sample([answer for answer in self.answers if answer.ask.model in models], self.seconds)
+    def without(self, asks: Sequence[Ask]) -> Sample:
+        """The same without what was answered to some, the first of each stream for example."""
+        left_out = {id(ask) for ask in asks}
+        return Sample([answer for answer in self.answers if id(answer.ask) not in left_out], self.seconds)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -104,12 +106,19 @@ async def run(endpoint: Endpoint, asks: Sequence[Ask], streams: int) -> Sample:
 
 
 async def run_beside(
-    endpoint: Endpoint, asks: Sequence[Ask], streams: int, noise: Sequence[Ask], noise_streams: int
+    endpoint: Endpoint,
+    asks: Sequence[Ask],
+    streams: int,
+    noise: Sequence[Ask],
+    noise_streams: int,
+    *,
+    ahead_s: float = 1.0,
 ) -> Sample:
-    """The same while `noise` is asked again and again by other clients, whose answers aren't counted."""
+    """The same while `noise` is asked again and again by other clients, whose answers aren't counted. It
+    begins `ahead_s` earlier."""
     async with _session() as session:
         beside = asyncio.create_task(_drain(session, endpoint, _forever(noise), noise_streams))
-        await asyncio.sleep(1.0)  # until the noise is under way
+        await asyncio.sleep(ahead_s)
         began = time.perf_counter()
         try:
             answers = await _drain(session, endpoint, iter(asks), streams)

@@ -65,6 +65,7 @@ class Admission:
             self._give_back(sequence)
         elif sequence.state is State.WAITING:
             self.waiting.remove(sequence)
+            self._stop_waiting_for_slot(sequence)
         sequence.state = State.FINISHED
 
     def preempt(self, sequence: Sequence) -> None:
@@ -245,3 +246,8 @@ class Admission:
         if sequence.request.add.adapter is not None:
             self._adapters.unpin(sequence.request.add.adapter)
             sequence.slot = BASE_SLOT
+
+    def _stop_waiting_for_slot(self, sequence: Sequence) -> None:
+        adapter = sequence.request.add.adapter
+        if adapter is not None and all(s.request.artefact != adapter.artefact for s in self.waiting):
+            self._adapters.stop_waiting(adapter)

@@ -49,9 +49,10 @@ class KernelAdapter:
 
 
 def prepare(adapter: HostAdapter) -> KernelAdapter:
-    """Transposes B. float16 becomes float32, which holds it exactly."""
+    """Transposes B. float16 becomes float32, which holds it exactly. Factors have memory of their own: a view
+    would keep all that was read of its layer."""
     modules = {
-        where: Factors(_kernel_dtype(a).contiguous(), _kernel_dtype(b).t().contiguous(), float(scale))
+        where: Factors(_own(_kernel_dtype(a)), _own(_kernel_dtype(b).t()), float(scale))
         for where, (a, b, scale) in adapter.modules.items()
     }
     return KernelAdapter(
@@ -64,6 +65,10 @@ def prepare(adapter: HostAdapter) -> KernelAdapter:
 
 def _kernel_dtype(factor: Tensor) -> Tensor:
     return factor if factor.dtype in (torch.bfloat16, torch.float32) else factor.float()
+
+
+def _own(factor: Tensor) -> Tensor:
+    return factor.clone(memory_format=torch.contiguous_format)
 
 
 class CFactor(ctypes.Structure):

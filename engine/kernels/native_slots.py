@@ -35,6 +35,11 @@ class Arena:
         self._start, self._size = self._array.ctypes.data, len(self._map)
         self._used = 0
 
+    @property
+    def num_bytes(self) -> int:
+        """What it takes of memory once it is full, in whole pages."""
+        return self._size
+
     def take(self, num_bytes: int) -> int:
         """The address of a new part."""
         at = self._used
@@ -51,7 +56,11 @@ class PackedAdapter:
     factors: Mapping[tuple[int, str], CPackedFactor]  # by (layer, site)
     touched: NDArray[np.uint8]  # [layers * groups]
     max_rank: int
-    num_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Of host memory."""
+        return self.arena.num_bytes
 
 
 class AdapterPacker:
@@ -89,7 +98,7 @@ class AdapterPacker:
                 is_bfloat16 = factors.a.dtype is torch.bfloat16
                 packed[layer, site] = CPackedFactor(a, b, factors.rank, is_bfloat16, factors.scale, 0)
                 touched[layer, index] = 1
-        return PackedAdapter(arena, packed, touched.reshape(-1), max(adapter.max_rank, 1), num_bytes)
+        return PackedAdapter(arena, packed, touched.reshape(-1), max(adapter.max_rank, 1))
 
     def _in_form(self, factors: Factors) -> Factors:
         """bfloat16 beside bfloat16 activations, else exact in float32."""

@@ -15,7 +15,7 @@ from engine.core.plan import BASE_SLOT, Row
 from engine.kernels.host import HostKernels
 from engine.kernels.lora import KernelAdapter, prepare
 from engine.kernels.native import NativeLibrary
-from engine.kernels.native_slots import AdapterPacker
+from engine.kernels.native_slots import HUGE_PAGE, AdapterPacker
 from engine.kernels.native_step import NativeKernels
 from engine.kernels.reference import ReferenceKernels
 from engine.kernels.shapes import LayerCache, StepKernels
@@ -284,3 +284,12 @@ def test_float8_numbers_are_those_of_torch(kernels_library: Path) -> None:
     assert torch.equal(codes[finite], wanted.view(torch.uint8)[finite])
     assert torch.equal(again[finite], wanted.float()[finite])
     assert again[~finite].isnan().all()
+
+
+def test_an_adapter_counts_for_the_pages_that_it_takes(kernels_library: Path) -> None:
+    """However small it is: a budget of bytes bounds how many fit in memory."""
+    served = serve(PLAIN, F32, kernels_library)
+    assert isinstance(served.kernels, NativeKernels)
+    for rank in (1, 256):
+        packed = served.kernels.packer.pack(adapter(PLAIN, rank, F32))
+        assert packed.num_bytes == len(packed.arena._map) >= HUGE_PAGE

@@ -21,6 +21,7 @@ from engine.server.app import Parts, create_app
 from engine.server.chat import Intake
 from engine.server.core_child import CoreChild
 from engine.server.core_client import ClientLimits, CoreClient, CoreLost
+from engine.server.http_protocol import BoundedHttp
 from engine.server.metrics import Metrics
 from engine.server.token_text import TokenText
 
@@ -172,7 +173,7 @@ class _Http(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,  # type: ignore[arg-type]  # Litestar's and uvicorn's ASGI types differ by name only
-                http="httptools",
+                http=BoundedHttp,
                 ws="none",
                 lifespan="off",
                 log_config=None,

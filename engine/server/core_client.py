@@ -221,12 +221,8 @@ class CoreClient:
         self.draining = True
         self._notify()
 
-    def abort_all(self) -> None:
-        for attempt in list(self._open.values()):
-            self.abort(attempt)
-
     def drain(self) -> None:
-        """Ask the core to abort what is left and exit."""
+        """Ask the core to end what is left and exit."""
         self._send(Drain())
 
     async def _write(self) -> None:

@@ -29,8 +29,8 @@ log = structlog.get_logger("engine.server")
 
 LOST_GRACE_S = 1
 """Open requests get this long to read their error after the core was lost."""
-ABORT_GRACE_S = 2
-"""After the drain, requests that are left are aborted; their clients get this long to read it."""
+END_GRACE_S = 2
+"""After the drain, requests that are left are ended; their clients get this long to read it."""
 CORE_GRACE_S = 5.0
 LOOK_S = 1.0
 """Between two looks at whether the core still speaks."""
@@ -123,7 +123,7 @@ class Replica:
             self._http.force_exit = True
         self._stopping = self._http.should_exit = True
         self._client.stop_admitting()
-        asyncio.get_running_loop().call_later(self._settings.drain_s, self._client.abort_all)
+        asyncio.get_running_loop().call_later(self._settings.drain_s, self._client.drain)
         log.info("draining", open_requests=self._client.num_open, drain_s=self._settings.drain_s)
 
     async def _converse(self) -> None:
@@ -137,8 +137,8 @@ class Replica:
 
     async def _watch_child(self) -> None:
         reason = await self._child.wait()
+        await asyncio.sleep(0.1)  # its last frames may still be on the socket
         if not self._stopping or self._client.num_open:
-            await asyncio.sleep(0.1)  # its last frames may still be on the socket
             self._lost(reason)
 
     async def _watch_start(self) -> None:
@@ -181,7 +181,7 @@ class _Http(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=settings.keep_alive_s,
-                timeout_graceful_shutdown=round(settings.drain_s) + ABORT_GRACE_S,
+                timeout_graceful_shutdown=round(settings.drain_s) + END_GRACE_S,
             )
         )
 

@@ -177,22 +177,21 @@ class CoreClient:
     # -- the life of the connection
 
     async def run(self) -> None:
-        """Sends and receives until the core has drained; raises `CoreLost` when it left before."""
-        writer = asyncio.create_task(self._write())
+        """Sends and receives until the core has drained; raises `CoreLost` when it left before, and whatever
+        ends either direction: a server that only hears its core would take requests and answer none."""
+        directions = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
         try:
-            while True:
-                frames = await self._transport.recv()
-                self._heard_s = time.monotonic()
-                self.num_messages += 1
-                for frame in frames:
-                    self._receive(frame)
+            ended, _ = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+            for direction in ended:
+                direction.result()
         except PeerGone as error:
             if self.draining and not self._open:
                 return  # it left because it was told to
             self.fail(str(error))
             raise CoreLost(self.failure) from error
         finally:
-            writer.cancel()
+            for direction in directions:
+                direction.cancel()
 
     def fail(self, reason: str) -> None:
         """The core is lost: end every open attempt. What no journal holds isn't counted: usage is zero."""
@@ -224,6 +223,14 @@ class CoreClient:
     def drain(self) -> None:
         """Ask the core to end what is left and exit."""
         self._send(Drain())
+
+    async def _read(self) -> None:
+        while True:
+            frames = await self._transport.recv()
+            self._heard_s = time.monotonic()
+            self.num_messages += 1
+            for frame in frames:
+                self._receive(frame)
 
     async def _write(self) -> None:
         while True:

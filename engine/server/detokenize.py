@@ -25,13 +25,14 @@ class StopScanner:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = sorted(stops, key=len, reverse=True)
+        self._starts = frozenset(stop[0] for stop in stops)
         self._falls = [_falls_of(stop) for stop in self._stops]
         self._states = [0] * len(self._stops)
         self._held = ""
 
     def scan(self, text: str) -> tuple[str, bool]:
         """The text that may go out, and whether a stop string was found (then it ends before that)."""
-        if not self._stops:
+        if not self._held and self._starts.isdisjoint(text):  # usual text begins no stop string
             return text, False
         pending = self._held + text
         for position, character in enumerate(text, len(self._held) + 1):

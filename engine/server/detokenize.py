@@ -16,6 +16,11 @@ from engine.server.token_text import TokenText
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
+def incremental_utf8() -> codecs.IncrementalDecoder:
+    """Gives a character once it is whole, and U+FFFD for what will never be one."""
+    return _UTF8("replace")
+
+
 class StopScanner:
     """Finds the stop string that is complete first (of two complete at the same character, the longer one).
 
@@ -93,7 +98,7 @@ class ChoiceText:
         self._table = table
         self._scanner = StopScanner(stops)
         self._min_tokens = min_tokens  # stop strings count only in the text after so many tokens
-        self._utf8 = _UTF8("replace")
+        self._utf8 = incremental_utf8()
         self._num_chars = 0
         self.num_tokens = 0
         self.ended = False

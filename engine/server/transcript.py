@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.core.protocol import TokenLogprob, Tokens
-from engine.server.detokenize import ChoiceText, Piece
+from engine.server.detokenize import ChoiceText, Piece, incremental_utf8
 from engine.server.token_text import TokenText
 
 
@@ -98,14 +98,20 @@ class Transcript:
             return None
         if not logprobs:
             return Echo(text, prompt, (), [])
-        counter = ChoiceText(0, self._table)
-        offsets = [piece.offsets[0] for token in prompt if (piece := counter.feed(_one(token))) is not None]
-        return Echo(text, prompt, logprobs, offsets)
+        return Echo(text, prompt, logprobs, list(_offsets_in(text, prompt, self._table)))
 
 
 def _choices_of(shape: Shape, table: TokenText) -> list[ChoiceText]:
     return [ChoiceText(index, table, shape.stops, shape.min_tokens) for index in range(shape.num_choices)]
 
 
-def _one(token: int) -> Tokens:
-    return Tokens(request="", attempt=0, choice=0, tokens=[token])
+def _offsets_in(text: str, prompt: Sequence[int], table: TokenText) -> Iterator[int]:
+    """Where each token of a prompt begins in its text. A special token is in it only where it is spelled out;
+    one that the tokenizer added takes no room."""
+    decoder, offset = incremental_utf8(), 0
+    for token in prompt:
+        yield offset
+        if data := table.text(token):
+            offset += len(decoder.decode(data))
+        elif text.startswith(spelled := table.shown(token).decode("utf-8", "replace"), offset):
+            offset += len(spelled)

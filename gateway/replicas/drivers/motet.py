@@ -120,9 +120,10 @@ class MotetDriver:
         status, body = await self._call("POST", path, json={"owner": owner})
         _expect(status, body, path)
 
-    async def retire(self, artefact: str) -> None:
+    async def retire(self, artefact: str, owner: str) -> None:
+        # the engine knows the owner of those in use; its disk may hold others, from before it started
         path = f"/internal/adapters/{artefact}"
-        status, body = await self._call("DELETE", path)
+        status, body = await self._call("DELETE", path, params={"owner": owner})
         _expect(status, body, path)
 
     async def ready(self) -> bool:

@@ -115,5 +115,7 @@ async def test_control_calls(session: aiohttp.ClientSession, upstream: Upstream)
     assert await driver.abort("unknown", 1) is None
     await driver.prefetch("a" * 64, "owner")
     assert upstream.prefetched == ["a" * 64]
+    await driver.retire("a" * 64, "owner")
+    assert upstream.retired == [("a" * 64, "owner")]
     page = await driver.journal(0, 10)
     assert (page.lines, page.next) == ([], 0)

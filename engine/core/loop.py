@@ -101,7 +101,7 @@ class Loop:
             self._serve()
         except PeerGone as gone:
             log.warning("the engine core stops: %s", gone)
-            self._end_all(Outcome.ABORTED, str(gone))
+            self._end_all(Outcome.CORE_FAILED, str(gone))
             return 1
         except Exception as error:
             log.exception("the engine core failed")

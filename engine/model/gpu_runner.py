@@ -153,7 +153,7 @@ class GpuRunner:
 
     def device_bytes(self, run: HostRun) -> int:
         """What an adapter takes of that."""
-        return run.num_pages * self._kernels.arena.layout.page_bytes
+        return len(run.pages) * self._kernels.arena.layout.page_bytes
 
     def part_bytes(self, adapter: KernelAdapter) -> int:
         """What an adapter (a process's part of one, where it is one of a group) will take of that."""

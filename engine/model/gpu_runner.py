@@ -25,7 +25,7 @@ from engine.kernels.shapes import AttentionShape, LayerCache
 from engine.model.config import ModelConfig, ModelRefused
 from engine.model.graphs import CudaGraphs, EagerGraphs, Graphs
 from engine.model.group import Group
-from engine.model.kv_scales import KvScales, measure_scales
+from engine.model.kv_scales import CHUNK_TOKENS, KvScales, measure_scales
 from engine.model.llama import LlamaModel
 from engine.model.outcome import Outcome, Outcomes
 from engine.model.quantization import E4M3
@@ -230,6 +230,7 @@ class GpuRunner:
             options.kv_text,
             options.dtype,
             options.max_model_len,
+            min(CHUNK_TOKENS, options.max_tokens),
         )
         self.base_digest = scales.digest(self.base_digest)
         return scales

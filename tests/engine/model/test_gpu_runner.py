@@ -21,11 +21,11 @@ from engine.kernels.gpu import GpuKernels
 from engine.kernels.host import HostKernels, HostStep
 from engine.kernels.lora import GROUPS, KernelAdapter, SlotTable, prepare
 from engine.kernels.reference import ReferenceKernels
-from engine.kernels.shapes import AttentionShape
+from engine.kernels.shapes import E4M3_MOST, AttentionShape
 from engine.model.config import ModelConfig, ModelRefused, parse_config
 from engine.model.gpu_runner import GpuOptions, GpuRunner
 from engine.model.graphs import EagerGraphs, Recorded
-from engine.model.kv_scales import KvScales
+from engine.model.kv_scales import MARGIN, KvScales
 from engine.model.llama import LlamaModel
 from engine.model.quantization import E4M3, quantize_rows
 from engine.model.sampler import choose
@@ -97,13 +97,13 @@ class Twin:
         self._kernels = kernels
         shape, plain = self._model.attention, [(1.0, 1.0)] * config.num_layers
         dtype, by_layer = (torch.bfloat16, plain) if scales is None else (E4M3, scales.by_layer)
-        self._caches = [kernels.new_cache(shape, 12, dtype, *scale) for scale in by_layer]
+        self.caches = [kernels.new_cache(shape, 12, dtype, *scale) for scale in by_layer]
         self.slots: SlotTable = kernels.new_slots(3, config.num_layers, config.sites)
 
     def execute(self, rows: list[Row]) -> list[RowResult]:
         with torch.inference_mode():
             step = self._kernels.plan(self._model.attention, rows, self.slots)
-            residual = self._model.forward(step, self._caches)
+            residual = self._model.forward(step, self.caches)
             ends = torch.tensor([len(row.tokens) for row in rows]).cumsum(0) - 1
             at = [int(end) for end, row in zip(ends, rows, strict=True) if row.sample]
             plans = [row.sample for row in rows if row.sample]
@@ -247,6 +247,16 @@ def test_keys_and_values_in_fp8_equal_the_twin() -> None:
     twin = Twin(scales)
     for rows in ([row(0, [5, 9, 11]), row(1, [4])], [row(1, [7], 1), row(0, [8], 3)]):
         assert_near(run(runner, *rows), twin.execute(rows))
+
+
+def test_scales_are_measured_in_steps_that_it_can_hold(twin: Twin) -> None:
+    text = tuple(range(3, 31))
+    assert OPTIONS.max_tokens < len(text) <= OPTIONS.max_model_len
+    runner = GpuRunner(CONFIG, WEIGHTS, replace(OPTIONS, kv_fp8=True, kv_text=text), DEVICE)
+    twin.execute([row(0, list(text))])
+    for ours, theirs in zip(runner.caches, twin.caches, strict=True):
+        for scale, half in ((ours.key_scale, theirs.keys), (ours.value_scale, theirs.values)):
+            assert scale == pytest.approx(half.abs().amax().item() * MARGIN / E4M3_MOST, rel=0.02)
 
 
 def test_weights_in_fp8_answer_near_those_that_they_stand_for() -> None:

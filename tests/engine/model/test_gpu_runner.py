@@ -370,6 +370,26 @@ def test_a_step_replays_the_graph_that_fits_it() -> None:
     assert_near(ours, Twin(config=shallow).execute([row(0, [5, 6, 7])]))
 
 
+class WarmedGraphs(EagerGraphs):
+    """Runs what is warmed, as on a GPU."""
+
+    def __init__(self) -> None:
+        self.results: list[Tensor] = []
+
+    def warm(self, function: Callable[[], Tensor]) -> None:
+        self.results.append(function())
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_all_that_rows_can_ask_is_sampled_once_before_it_serves(rows: int) -> None:
+    """So that the memory which a crowd's draws take is known to be there."""
+    graphs = WarmedGraphs()
+    GpuRunner(CONFIG, WEIGHTS, replace(OPTIONS, max_rows=rows, max_graph_tokens=24), DEVICE, graphs=graphs)
+    [packed] = graphs.results  # steps have graphs, the largest too
+    told = max(1, rows - 2) * (2 + 2 * 20)
+    assert packed.numel() == 2 * rows + told
+
+
 def test_families() -> None:
     """The smallest that was recorded and holds all groups that the step's adapters touch."""
     assert family_of(frozenset(), False) == family_of(frozenset(), True) == frozenset()

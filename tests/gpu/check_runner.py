@@ -63,6 +63,14 @@ def packed(runner: GpuRunner, seed: int, rank: int) -> HostRun:
     return run
 
 
+def hold_copies(runner: GpuRunner) -> None:
+    """Keeps the copies that follow back for some 10 ms, so that a step which doesn't wait for them is seen."""
+    stream = runner._kernels.slots._stream
+    if stream is not None:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)
+
+
 def row(
     sequence: int, tokens: Sequence[int], start: int, slot: int, sampling: Sampling, made: int = 0
 ) -> Row:
@@ -130,6 +138,7 @@ def test_adapters_that_arrive_beside_steps_are_whole(weights: dict[str, Tensor])
     for number in range(2 * RUNS):
         runner.clear(2)
         busy = runner.submit(StepPlan(2, [row(1, [9], 0, 1, GREEDY)], 0))
+        hold_copies(runner)
         runner.install(2, runs[number % 2])
         mine = runner.submit(StepPlan(3, [row(0, [5], 0, 2, GREEDY)], 0))
         busy.wait()

@@ -126,8 +126,8 @@ class GpuRunner:
             self.capture()
 
     def capture(self) -> None:
-        """Record the graphs of all steps, and run once whatever else a step may need. The processes of a group
-        do it together."""
+        """Record the graphs of all steps, and run whatever else a step may need once. All of a group do it
+        together."""
         began = time.monotonic()
         with torch.inference_mode():
             self._graphs = StepGraphs(

@@ -64,7 +64,7 @@ def packed(runner: GpuRunner, seed: int, rank: int) -> HostRun:
 
 
 def hold_copies(runner: GpuRunner) -> None:
-    """Keeps the copies that follow back for some 10 ms, so that a step which doesn't wait for them is seen."""
+    """Keeps the copies that follow back for some 10 ms: a step which doesn't wait for them is seen."""
     stream = runner._kernels.slots._stream
     if stream is not None:
         with torch.cuda.stream(stream):

@@ -111,7 +111,7 @@ def test_what_does_not_fit_on_the_device_is_refused(folder: Path, monkeypatch: p
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.")
 
     monkeypatch.setattr(gpu_opening, "GpuRunner", full)
-    with pytest.raises(ModelRefused, match="lower --kv-bytes.*9.00 GiB"):
+    with pytest.raises(ModelRefused, match=r"lower --kv-bytes.*9\.00 GiB"):
         open_gpu_runner(settings(folder), CPU)
 
 

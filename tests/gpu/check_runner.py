@@ -68,7 +68,7 @@ def hold_copies(runner: GpuRunner) -> None:
     stream = runner._kernels.slots._stream
     if stream is not None:
         with torch.cuda.stream(stream):
-            torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]  # torch types it not
+            torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]  # torch gives it no types
 
 
 def row(

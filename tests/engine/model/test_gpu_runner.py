@@ -29,7 +29,6 @@ from engine.model.kv_scales import MARGIN, KvScales
 from engine.model.llama import LlamaModel
 from engine.model.quantization import E4M3, quantize_rows
 from engine.model.sampler import choose
-from engine.model.step_graphs import ALL, buckets, family_of, rounded_up
 from engine.model.weights import expected_shapes
 from tests.engine.kernels.test_kernels import Host
 from tests.gpu.random_model import random_fp8_weights
@@ -388,23 +387,6 @@ def test_all_that_rows_can_ask_is_sampled_once_before_it_serves(rows: int) -> No
     [packed] = graphs.results  # steps have graphs, the largest too
     told = max(1, rows - 2) * (2 + 2 * 20)
     assert packed.numel() == 2 * rows + told
-
-
-def test_families() -> None:
-    """The smallest that was recorded and holds all groups that the step's adapters touch."""
-    assert family_of(frozenset(), False) == family_of(frozenset(), True) == frozenset()
-    assert family_of(frozenset({"qkv"}), False) == {"qkv"}
-    assert family_of(frozenset({"o"}), False) == {"qkv", "o"}
-    assert family_of(frozenset({"qkv", "down"}), False) == ALL
-    assert family_of(frozenset({"qkv"}), True) == ALL
-    assert all(family_of(frozenset({group}), False) >= {group} for group in GROUPS)
-
-
-def test_buckets() -> None:
-    assert buckets(1) == (1,)
-    assert buckets(8) == (1, 2, 4, 8)
-    assert buckets(24) == (1, 2, 4, 8, 16, 24)
-    assert [rounded_up(n, (1, 2, 4)) for n in (1, 3, 4, 5)] == [1, 4, 4, 5]
 
 
 def test_an_arena_that_holds_no_factor_is_refused() -> None:

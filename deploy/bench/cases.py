@@ -63,7 +63,7 @@ def rate(
     of one comparison never come again in another, whose time a prefix cache would shorten."""
 
     async def measure(pair: int) -> float:
-        seed = (endpoint.name, models[0], len(models), beside, pair)
+        seed = (endpoint.name, models[0], len(models), beside, streams, pair)
         return (await run(endpoint, asks(models, count, seed, max_tokens=tokens), streams)).output_rate
 
     return measure

@@ -50,8 +50,16 @@ class Settings(BaseSettings):
     lease_s: float = 60.0  # a concurrency lease not renewed for this long is free again
     queue_items: int = 4_096  # waiting requests a worker, all tenants
     queue_items_tenant: int = 1_024
+    queue_tokens: int = 16_000_000  # that waiting requests may use at most, a worker
+    queue_tokens_tenant: int = 4_000_000
+    queue_bytes: int = 256 * 1024 * 1024  # of bodies of waiting requests, a worker
+    queue_bytes_tenant: int = 64 * 1024 * 1024
     queue_wait_s: float = 120.0
-    replica_running: int = 64  # choices of one replica in flight, all workers together; its running limit
+    queue_aging_s: float = 10.0  # a line of a class in which nobody got on for so long goes on in the class above
+    queue_weight_interactive: int = Field(12, ge=1)  # shares of tokens while all classes wait
+    queue_weight_standard: int = Field(6, ge=1)
+    queue_weight_batch: int = Field(2, ge=1)
+    replica_running: int = 64  # choices of one replica in flight, of all workers and gateways; its running limit
     connect_timeout_s: float = 2.0
     first_byte_timeout_s: float = 300.0
     idle_timeout_s: float = 120.0  # between two upstream bytes
@@ -59,3 +67,8 @@ class Settings(BaseSettings):
     drain_s: float = 6.0  # for open requests when the gateway stops
     workers: int = 1
     worker_id: int = 0  # place of this worker among them; set by the parent
+
+    @property
+    def class_weights(self) -> tuple[int, ...]:
+        """By class, as the queue numbers them."""
+        return (self.queue_weight_interactive, self.queue_weight_standard, self.queue_weight_batch)

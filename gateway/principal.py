@@ -41,6 +41,7 @@ class Principal:
     salt: str  # tenant's KV salt
     epoch: int  # tenant's epoch when this was read; when `limits.acquire` returns another, resolve again
     service_class: str = "standard"
+    share_weight: int = 1  # its tenant's, among the tenants of its class
     allowed_models: frozenset[str] | None = field(default=None)  # None = all the tenant can see
 
     def may(self, scope: Scope) -> bool:

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 import structlog
 
 from adapters.headers import TRAILER_HEADER
-from gateway.errors import AnswerTooLong, Unavailable
-from gateway.inference.call import Attempt, Trip
+from gateway.errors import AnswerTooLong, Timeout, Unavailable, retry_headers
+from gateway.inference.call import Attempt, Call, Trip
 from gateway.inference.ending import Ending
 from gateway.inference.frames import read_trailer
 from gateway.inference.upstream_error import Verdict, upstream_error, verdict_of
-from gateway.queueing.fair_queue import FairQueue
+from gateway.queueing.fair_queue import Ask, FairQueue
+from gateway.queueing.ticket import Ticket
 from gateway.replicas.driver import Upstream, UpstreamFailed
 from gateway.replicas.metrics import RETRIES
-from gateway.replicas.registry import Load, Registry
+from gateway.replicas.registry import LOAD_TOKENS, Load, Registry, Replica
 
 log = structlog.get_logger(__name__)
 
@@ -59,13 +60,25 @@ class Dispatcher:
         self._registry = registry
         self.patience = patience
 
+    def ticket(self, call: Call) -> Ticket:
+        """For the request's place in its tenant's line: what it may use, and what its adapter's load will cost."""
+        replica = self._registry.choose(call.artefact)
+        return self._queue.ticket(
+            call.principal.service_class,
+            call.most_tokens,
+            weight=call.principal.share_weight,
+            load_tokens=_load_tokens(replica, call) if replica is not None else 0,
+        )
+
     async def begin(self, trip: Trip, ending: Ending) -> Attempt:
         """An attempt whose first bytes are here (`Attempt.first`); `trip` shows at any time what must be
         ended.
 
         Raises `ApiError`, and `JournalFailed`.
         """
-        deadline = asyncio.get_running_loop().time() + self.patience.queue_wait_s
+        deadline = time.monotonic() + self.patience.queue_wait_s
+        if trip.call.deadline is not None:
+            deadline = min(deadline, trip.call.deadline)
         again = False
         while True:
             await self._enter(trip, deadline, again)
@@ -83,30 +96,42 @@ class Dispatcher:
                     ) from error
             except _Busy:
                 RETRIES.labels("busy").inc()
-                trip.leave_place()
+                trip.leave_place(ran=False)
                 await asyncio.sleep(random.uniform(*BUSY_PAUSE_S))  # noqa: S311  jitter, not a secret
                 again = True
 
     async def _enter(self, trip: Trip, deadline: float, again: bool) -> None:
         if trip.place is None:
-            left = deadline - asyncio.get_running_loop().time()
             call = trip.call
+            if self._registry.choose(call.artefact) is None:
+                raise _no_replica()
+            if trip.ticket is None:
+                trip.ticket = self.ticket(call)
             trip.place = await self._queue.enter(
-                call.principal.tenant,
-                call.most_tokens,
-                weight=call.request.num_choices,
-                wait_s=left,
-                again=again,
+                Ask(
+                    call.principal.tenant,
+                    trip.ticket,
+                    places=call.request.num_choices,
+                    num_bytes=len(call.body),
+                    wait_s=deadline - time.monotonic(),
+                    again=again,
+                )
             )
 
     async def _try(self, trip: Trip) -> Attempt:
         call = trip.call
+        if call.time_left() <= 0:  # nobody would hear the answer
+            raise Timeout("Its deadline is over.", code="queue_timeout", headers=retry_headers(1.0))
         replica = self._registry.choose(call.artefact, tried=trip.tried)
         if replica is None:
-            raise Unavailable("No replica of this model is up.", code="no_replica")
+            raise _no_replica()
+        if trip.ticket is not None:
+            trip.ticket.load_tokens = _load_tokens(replica, call)
         trip.tries += 1
         attempt = trip.attempt = Attempt(trip.tries, replica, Load(replica, call.most_tokens))
-        limit_s = self.patience.first_token_s(time.monotonic() - call.arrived)
+        limit_s = max(
+            LEAST_S, min(self.patience.first_token_s(time.monotonic() - call.arrived), call.time_left())
+        )
         headers = call.engine_headers(attempt.number, round(limit_s * DEADLINE_SHARE * 1000))
         upstream = attempt.upstream = await replica.driver.open(
             call.endpoint.value, call.body, headers, self.patience.first_byte_s
@@ -160,6 +185,15 @@ class Dispatcher:
         if not first:
             raise UpstreamFailed("the replica ended its stream before it began")
         return first
+
+
+def _no_replica() -> Unavailable:
+    return Unavailable("No replica of this model is up.", code="no_replica")
+
+
+def _load_tokens(replica: Replica, call: Call) -> int:
+    """What the choice of this replica makes the adapter's load cost, in tokens."""
+    return round(LOAD_TOKENS * (1 - replica.residency(call.artefact)))
 
 
 class _TooLong(UpstreamFailed):

@@ -14,6 +14,12 @@ _LIMIT_HEADERS = {
     for what in ("limit", "remaining", "reset")
     for meter in ("requests", "tokens")
 }
+_DEADLINE = {
+    "name": "x-motet-deadline-ms",
+    "in": "header",
+    "description": "How long the client waits for the first byte, from the request's arrival.",
+    "schema": {"type": "integer", "minimum": 1, "maximum": 86_400_000},
+}
 _FAILURES = {
     "400": {"description": "The request is not valid; `param` names the field."},
     "408": {"description": "The body did not arrive in time."},
@@ -21,7 +27,7 @@ _FAILURES = {
     "422": {"description": "The replica could not process the request."},
     "429": {"description": "A limit was met. `Retry-After` and `retry-after-ms` say when to come back."},
     "502": {"description": "The replica broke off."},
-    "503": {"description": "No replica is up, the queue is full, or a dependency is away."},
+    "503": {"description": "No replica is up, the queue is full or the wait too long, or a dependency is away."},
     "504": {"description": "No replica had room, or none answered, in time."},
 }
 
@@ -38,6 +44,7 @@ def _operation(summary: str, request: type[InferenceRequest]) -> dict[str, Any]:
     return {
         "summary": summary,
         "tags": ["inference"],
+        "parameters": [_DEADLINE],
         "requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(request)}}},
         "responses": {"200": answer, **_FAILURES},
     }

@@ -23,6 +23,7 @@ from gateway.inference.body import read_body
 from gateway.inference.call import Attempt, Call, Endpoint, Trip
 from gateway.inference.client import Client, ClientGone, error_frame
 from gateway.inference.counting import Counter
+from gateway.inference.deadline import deadline_s
 from gateway.inference.dispatch import Dispatcher
 from gateway.inference.ending import Cause, Ending, outlast
 from gateway.inference.relay import Relayed, relay
@@ -105,7 +106,7 @@ class Walk:
         trip: Trip | None = None
         try:
             call = await self._admitted(door, reservation)
-            trip = Trip(call)
+            trip = Trip(call, ticket=reservation.ticket)
             client = Client(door.receive, send, write_timeout_s=self._parts.dispatcher.patience.idle_s)
             client.stream_headers = answer_headers(call, reservation)
             await self.carry(trip, client, reservation)
@@ -126,6 +127,7 @@ class Walk:
         body = await read_body(
             door.scope, door.receive, most_bytes=parts.body.most_bytes, timeout_s=parts.body.timeout_s
         )
+        within_s = deadline_s(door.scope)
         request = _DECODE[door.endpoint](body)
         resolved = await parts.catalog.resolve(principal, request.model)
         counted = await parts.counter.count(request, len(body))
@@ -140,8 +142,9 @@ class Walk:
             prompt_tokens=counted.prompt_tokens,
             max_tokens=counted.max_tokens,
             arrived=door.arrived,
+            deadline=None if within_s is None else door.arrived + within_s,
         )
-        await parts.limiter.reserve(reservation, call.most_tokens)
+        await parts.limiter.reserve(reservation, call.most_tokens, parts.dispatcher.ticket(call))
         if reservation.epoch != principal.epoch:  # something of the tenant changed since it was read
             principal = await self._current(door, principal, reservation)
             call = call.with_rights(principal, await parts.catalog.resolve(principal, request.model))

@@ -22,6 +22,8 @@ from gateway.inference.ending import drained
 from gateway.inference.probe import Probe
 from gateway.inference.service import BodyLimits, KeyReader, Parts, Resolver, Walk
 from gateway.limits.limiter import Limiter
+from gateway.queueing.bounds import QueueLimits
+from gateway.queueing.exchange import RedisExchange
 from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
@@ -68,19 +70,24 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         )
         token = settings.engine_token.get_secret_value()
         replicas = [Replica(url, MotetDriver(session, url, token)) for url in replica_urls(settings)]
-        queue = FairQueue(
-            capacity=share(settings, 1),
-            max_items=settings.queue_items,
-            max_items_tenant=settings.queue_items_tenant,
-            max_wait_s=settings.queue_wait_s,
+        queue = FairQueue(queue_limits(settings), capacity=capacity_of(settings, 1), weights=settings.class_weights)
+        registry = Registry(
+            replicas,
+            lambda healthy: queue.set_capacity(capacity_of(settings, healthy)),
+            running=settings.replica_running,
         )
-        registry = Registry(replicas, lambda healthy: queue.set_capacity(share(settings, healthy)))
+        queue.share(
+            RedisExchange(needs.redis),
+            workers=settings.workers,
+            loads=registry.loads,
+            heard=registry.hear_loads,
+        )
         limiter = Limiter(needs.redis, lease_s=settings.lease_s)
         journal = Journal(settings.journal_dir)
         stack.push_async_callback(_close_journal, needs.db, journal)
         walk = Walk(_parts(needs, queue, registry, limiter, journal))
         await registry.poll_once()
-        for work in (registry.run, limiter.run, lambda: run_drain(needs.db, journal)):
+        for work in (registry.run, limiter.run, queue.run, lambda: run_drain(needs.db, journal)):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         yield Serving(walk, Probe(walk, needs.base), registry, queue)
 
@@ -109,10 +116,23 @@ def replica_urls(settings: Settings) -> list[str]:
     return [url.strip() for url in settings.replicas.split(",") if url.strip()]
 
 
-def share(settings: Settings, num_healthy: int) -> int:
-    """This worker's part of the running limits of all healthy replicas; at least one, so that a lone request
-    can find out what is wrong."""
-    return max(1, settings.replica_running * num_healthy // settings.workers)
+def queue_limits(settings: Settings) -> QueueLimits:
+    return QueueLimits(
+        max_items=settings.queue_items,
+        max_items_tenant=settings.queue_items_tenant,
+        max_tokens=settings.queue_tokens,
+        max_tokens_tenant=settings.queue_tokens_tenant,
+        max_bytes=settings.queue_bytes,
+        max_bytes_tenant=settings.queue_bytes_tenant,
+        max_wait_s=settings.queue_wait_s,
+        aging_s=settings.queue_aging_s,
+    )
+
+
+def capacity_of(settings: Settings, num_healthy: int) -> int:
+    """The running limits of all healthy replicas, which all workers share; at least one, so that a lone request can
+    find out what is wrong."""
+    return max(1, settings.replica_running * num_healthy)
 
 
 async def _for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -36,6 +36,10 @@ class LimitKeys:
     def epoch(self) -> RedisKey:
         return self.tenant.epoch
 
+    def line(self, service_class: str) -> RedisKey:
+        """Where the tenant stands in the queue (`gateway/queueing/share.lua`)."""
+        return self.tenant.key("line", service_class)
+
     def reservation(self, request_id: str) -> RedisKey:
         return self.tenant.key("reservation", request_id)
 

@@ -23,6 +23,8 @@ from gateway.limits.keys import LimitKeys
 from gateway.limits.metrics import DECISIONS, HELD
 from gateway.limits.verdict import Verdict
 from gateway.principal import Limits, Principal
+from gateway.queueing.classes import CLASSES
+from gateway.queueing.ticket import Ticket
 from gateway.redis import RedisKey, Script
 
 log = structlog.get_logger(__name__)
@@ -41,9 +43,10 @@ MAX_UNSETTLED = 10_000
 
 _HERE = Path(__file__).parent
 _BUCKETS = _HERE / "buckets.lua"
+_SHARE = _HERE.parent / "queueing" / "share.lua"
 ADMIT = Script.load(_BUCKETS, _HERE / "admit.lua")
-RESERVE = Script.load(_BUCKETS, _HERE / "reserve.lua")
-SETTLE = Script.load(_BUCKETS, _HERE / "settle.lua")
+RESERVE = Script.load(_BUCKETS, _SHARE, _HERE / "reserve.lua")
+SETTLE = Script.load(_BUCKETS, _SHARE, _HERE / "settle.lua")
 RENEW = Script.load(_HERE / "renew.lua")
 
 
@@ -58,11 +61,16 @@ class Reservation:
     epoch: int  # tenant's, as last seen; another than the principal's = resolve again
     headers: dict[str, str] = field(default_factory=dict)  # x-ratelimit-*
     tokens: int = 0
+    ticket: Ticket | None = None  # where it stands in the queue
 
     def observe(self, verdict: Verdict) -> None:
         if verdict.epoch is not None:
             self.epoch = verdict.epoch
         self.headers.update(verdict.headers)
+
+    @property
+    def line(self) -> list[RedisKey]:
+        return [self.keys.line(CLASSES[self.ticket.index])] if self.ticket is not None else []
 
     @property
     def parallel(self) -> list[int]:
@@ -98,28 +106,30 @@ class Limiter:
         HELD.inc()
         return reservation
 
-    async def reserve(self, reservation: Reservation, tokens: int) -> None:
-        """Tokens for the most the request may use; raises `RateLimited`, and then the reservation has
-        ended."""
+    async def reserve(self, reservation: Reservation, tokens: int, ticket: Ticket | None = None) -> None:
+        """Tokens for the most the request may use, and with a ticket its place in its tenant's line of the queue.
+
+        Raises `RateLimited`, and then the reservation has ended.
+        """
         keys = reservation.keys
+        reservation.ticket = ticket
         limits = [
             reservation.tenant_limits.tokens_per_minute or 0,
             reservation.key_limits.tokens_per_minute or 0,
         ]
-        verdict = Verdict.parse(
-            "tokens",
-            await self._call(
-                RESERVE,
-                [
+        answer = await self._call(
+            RESERVE,
+            [
                     *keys.tokens,
                     *keys.requests,
                     *keys.leases,
                     keys.reservation(reservation.request_id),
                     keys.epoch,
-                ],
-                [*limits, tokens, reservation.request_id],
-            ),
+                *reservation.line,
+            ],
+            [*limits, tokens, reservation.request_id, *([ticket.floor, ticket.length] if ticket else [])],
         )
+        verdict = Verdict.parse("tokens", answer[:9])
         _count(verdict)
         if verdict.state == 0:
             self._forget(reservation)
@@ -127,6 +137,8 @@ class Limiter:
         if verdict.state < 0:
             raise Unavailable("The request's reservation ran out before it was counted.")
         reservation.tokens = tokens
+        if ticket is not None:
+            ticket.tag, ticket.credit = float(answer[9]), float(answer[10])
         reservation.observe(verdict)
 
     async def settle(self, reservation: Reservation, used: int) -> bool:
@@ -187,12 +199,18 @@ class Limiter:
         )
 
     async def _settle_one(self, reservation: Reservation, used: int) -> bool:
-        keys = reservation.keys
-        ended = await self._call(
+        keys, ticket = reservation.keys, reservation.ticket
+        ended, credit = await self._call(
             SETTLE,
-            [*keys.tokens, *keys.leases, keys.reservation(reservation.request_id)],
-            [used, reservation.request_id],
+            [*keys.tokens, *keys.leases, keys.reservation(reservation.request_id), *reservation.line],
+            [
+                used,
+                reservation.request_id,
+                *([ticket.used_length(used), int(ticket.served)] if ticket else []),
+            ],
         )
+        if ticket is not None and credit:
+            ticket.credit_after = float(credit)
         return int(ended) == 1
 
     async def _renew_one(self, reservation: Reservation) -> None:
@@ -208,7 +226,7 @@ class Limiter:
             ],
         )
 
-    async def _call(self, script: Script, keys: Sequence[RedisKey], args: Sequence[int | str]) -> Any:
+    async def _call(self, script: Script, keys: Sequence[RedisKey], args: Sequence[int | str | float]) -> Any:
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 return await script(self._redis, keys, args)

@@ -33,6 +33,7 @@ from gateway.inference.service import BodyLimits, Door, Parts, Walk
 from gateway.limits.limiter import Limiter
 from gateway.principal import Limits, Principal, TenantId
 from gateway.principal import Scope as KeyScope
+from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
@@ -185,7 +186,7 @@ async def _worker(
     async with make_session(connect_timeout_s=2, max_connections=256) as session:
         registry = Registry([Replica(up.url, MotetDriver(session, up.url, TOKEN)) for up in upstreams])
         await registry.poll_once()
-        queue = FairQueue(capacity=capacity, max_items=1000, max_items_tenant=1000, max_wait_s=10)
+        queue = FairQueue(QueueLimits(max_items=1000, max_items_tenant=1000, max_wait_s=10), capacity=capacity)
         journal = Journal(folder / "journal")
         walk = Walk(
             Parts(

@@ -24,7 +24,7 @@ from gateway.queueing.classes import WEIGHTS
 from gateway.queueing.lanes import Entry, Flow, Lane
 from gateway.queueing.places import NOTHING, Elsewhere, Loads, Reply, Report
 
-LOOKED_AT: Final = 16
+LOOKED_AT: Final = 8
 """Lines of a class among which one that is owed a place is looked for."""
 SPARE: Final = 16
 """Places that a worker keeps at hand while nobody waits anywhere."""
@@ -45,6 +45,7 @@ class Scheduler:
         self.used = 0
         self.expired: list[Entry] = []  # their time was over when their turn came; whoever owns them takes them
         self._held: dict[Hashable, int] = {}  # places by tenant
+        self._present: dict[Hashable, int] = {}  # requests by tenant, waiting or at a replica
         self._numbers = count(1)
 
     @property
@@ -54,7 +55,7 @@ class Scheduler:
     @property
     def num_tenants(self) -> int:
         """Tenants that wait or hold a place."""
-        return len(self._held.keys() | self.bounds.tenants.keys())
+        return len(self._present)
 
     def held_by(self, tenant: Hashable) -> int:
         return self._held.get(tenant, 0)
@@ -107,11 +108,8 @@ class Scheduler:
         self._advance(now)
         ticket = entry.ticket
         self.used -= entry.taken
-        left = self._held[entry.tenant] - entry.taken
-        if left:
-            self._held[entry.tenant] = left
-        else:
-            del self._held[entry.tenant]
+        _add_to(self._held, entry.tenant, -entry.taken)
+        _add_to(self._present, entry.tenant, -1)
         entry.taken = 0
         kept = used_tokens + ticket.load_tokens if ticket.served else 0
         self.lanes[entry.index].charge(kept - ticket.tokens)
@@ -202,7 +200,8 @@ class Scheduler:
         entry.ticket.served = True
         entry.taken = self._need(entry)
         self.used += entry.taken
-        self._held[entry.tenant] = self._held.get(entry.tenant, 0) + entry.taken
+        _add_to(self._held, entry.tenant, entry.taken)
+        _add_to(self._present, entry.tenant, 1)
         return entry
 
     def _goes_at_once(self, entry: Entry) -> bool:
@@ -219,8 +218,7 @@ class Scheduler:
 
     def _owed(self, entry: Entry) -> bool:
         """Its tenant would still hold no more than an equal part of all places."""
-        known = entry.tenant in self._held or entry.tenant in self.bounds.tenants
-        num_tenants = self.num_tenants + self.elsewhere.said.tenants + (not known)
+        num_tenants = self.num_tenants + self.elsewhere.said.tenants + (entry.tenant not in self._present)
         return self.held_by(entry.tenant) + self._need(entry) <= self.capacity // num_tenants
 
     def _wanted_by_owed(self) -> int:
@@ -236,10 +234,12 @@ class Scheduler:
             entry.number = next(self._numbers)
         self._wake(entry.index, now)
         self.bounds.add(entry)
+        _add_to(self._present, entry.tenant, 1)
         self.lanes[entry.index].add(entry, now, first=first)
 
     def _remove(self, entry: Entry) -> None:
         self.bounds.remove(entry)
+        _add_to(self._present, entry.tenant, -1)
         self.lanes[entry.index].remove(entry)
 
     def _wake(self, index: int, now: float) -> None:
@@ -265,3 +265,11 @@ class Scheduler:
 
 def _served(lane: Lane) -> float:
     return lane.served
+
+
+def _add_to(counts: dict[Hashable, int], tenant: Hashable, step: int) -> None:
+    left = counts.get(tenant, 0) + step
+    if left:
+        counts[tenant] = left
+    else:
+        del counts[tenant]

@@ -320,6 +320,20 @@ def test_an_adapters_load_is_charged_to_whoever_causes_it() -> None:
     assert bench.entry("a").ticket.tag == pytest.approx(2_040)
 
 
+def test_what_is_too_late_is_never_let_go() -> None:
+    bench = Bench()
+    bench.scheduler.set_limits(0, 0)
+    late = bench.enter("a", within_s=5)
+    bench.enter("a")
+    other = bench.enter("b")
+    bench.now = 5.0
+    bench.scheduler.set_limits(2, 2)
+    assert other in bench.pump()
+    assert late not in bench.running
+    assert late not in bench.waiting
+    bench.check()
+
+
 def test_lines_of_tenants_that_are_idle_are_forgotten_and_no_others() -> None:
     lines = Lines()
     for n in range(MOST_KNOWN):

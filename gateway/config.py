@@ -55,11 +55,11 @@ class Settings(BaseSettings):
     queue_bytes: int = 256 * 1024 * 1024  # of bodies of waiting requests, a worker
     queue_bytes_tenant: int = 64 * 1024 * 1024
     queue_wait_s: float = 120.0
-    queue_aging_s: float = 10.0  # a line of a class in which nobody got on for so long goes on in the class above
+    queue_aging_s: float = 10.0  # a line of a class that stood so long goes on in the class above
     queue_weight_interactive: int = Field(12, ge=1)  # shares of tokens while all classes wait
     queue_weight_standard: int = Field(6, ge=1)
     queue_weight_batch: int = Field(2, ge=1)
-    replica_running: int = 64  # choices of one replica in flight, of all workers and gateways; its running limit
+    replica_running: int = 64  # choices in flight at one replica, of all gateways; its running limit
     connect_timeout_s: float = 2.0
     first_byte_timeout_s: float = 300.0
     idle_timeout_s: float = 120.0  # between two upstream bytes

@@ -61,7 +61,8 @@ class Dispatcher:
         self.patience = patience
 
     def ticket(self, call: Call) -> Ticket:
-        """For the request's place in its tenant's line: what it may use, and what its adapter's load will cost."""
+        """For the request's place in its tenant's line: what it may use, and what its adapter's load will
+        cost."""
         replica = self._registry.choose(call.artefact)
         return self._queue.ticket(
             call.principal.service_class,

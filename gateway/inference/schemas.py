@@ -27,7 +27,7 @@ _FAILURES = {
     "422": {"description": "The replica could not process the request."},
     "429": {"description": "A limit was met. `Retry-After` and `retry-after-ms` say when to come back."},
     "502": {"description": "The replica broke off."},
-    "503": {"description": "No replica is up, the queue is full or the wait too long, or a dependency is away."},
+    "503": {"description": "No replica is up, the queue is too long, or a dependency is away."},
     "504": {"description": "No replica had room, or none answered, in time."},
 }
 

@@ -70,7 +70,9 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         )
         token = settings.engine_token.get_secret_value()
         replicas = [Replica(url, MotetDriver(session, url, token)) for url in replica_urls(settings)]
-        queue = FairQueue(queue_limits(settings), capacity=capacity_of(settings, 1), weights=settings.class_weights)
+        queue = FairQueue(
+            queue_limits(settings), capacity=capacity_of(settings, 1), weights=settings.class_weights
+        )
         registry = Registry(
             replicas,
             lambda healthy: queue.set_capacity(capacity_of(settings, healthy)),
@@ -130,8 +132,8 @@ def queue_limits(settings: Settings) -> QueueLimits:
 
 
 def capacity_of(settings: Settings, num_healthy: int) -> int:
-    """The running limits of all healthy replicas, which all workers share; at least one, so that a lone request can
-    find out what is wrong."""
+    """The running limits of all healthy replicas, which all workers share; at least one, so that a lone
+    request can find out what is wrong."""
     return max(1, settings.replica_running * num_healthy)
 
 

@@ -107,7 +107,8 @@ class Limiter:
         return reservation
 
     async def reserve(self, reservation: Reservation, tokens: int, ticket: Ticket | None = None) -> None:
-        """Tokens for the most the request may use, and with a ticket its place in its tenant's line of the queue.
+        """Tokens for the most the request may use, and with a ticket its place in its tenant's line of the
+        queue.
 
         Raises `RateLimited`, and then the reservation has ended.
         """

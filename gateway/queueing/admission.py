@@ -37,8 +37,8 @@ class Admission:
         self.appointments = Appointments()
 
     def judge(self, entry: Entry, now: float, *, goes_at_once: bool) -> None:
-        """Raises `TurnedAway`. One that comes as it was told stands before those that were told later; one that needn't
-        wait takes nobody's room."""
+        """Raises `TurnedAway`. One that comes as it was told stands before those that were told later; one
+        that needn't wait takes nobody's room."""
         tenant, index = entry.tenant, entry.index
         promised = Promised()
         if not self.appointments.keep(tenant, index, now) and not goes_at_once:
@@ -57,7 +57,8 @@ class Admission:
             raise self._turned_away(entry, "forecast", now, max(0.0, forecast - EARLY * allowed))
 
     def forecast_s(self, entry: Entry) -> float | None:
-        """Seconds that the request would wait if it entered now and no place is free; None: nothing is known."""
+        """Seconds that the request would wait if it entered now and no place is free; None: nothing is
+        known."""
         rate = self._rate_here()
         if not rate:
             return None

@@ -13,12 +13,14 @@ MIB: Final = 1024 * 1024
 Bound = Literal[
     "items", "tokens", "bytes", "tenant_items", "tenant_tokens", "tenant_bytes", "forecast", "deadline"
 ]
-"""What turns a request away; the values of a metric's label. `forecast`: it would be too late; `deadline`: it was."""
+"""What turns a request away; the values of a metric's label. `forecast`: it would be too late; `deadline`: it
+was."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """Of one worker. What is greater than a bound of tokens or bytes by itself may wait where nothing else does."""
+    """Of one worker. What is greater than a bound of tokens or bytes by itself may wait where nothing else
+    does."""
 
     max_items: int = 4_096
     max_items_tenant: int = 1_024

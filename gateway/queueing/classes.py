@@ -1,7 +1,7 @@
 """The service classes, and what each is guaranteed.
 
-A class comes from the policy of the key, never from a body. Its weight is its guaranteed share: with all classes
-waiting each gets its part of all tokens; what one doesn't ask for goes to the others, by weight.
+A class comes from the policy of the key, never from a body. Its weight is its guaranteed share: with all
+classes waiting each gets its part of all tokens; what one doesn't ask for goes to the others, by weight.
 """
 
 from __future__ import annotations

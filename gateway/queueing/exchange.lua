@@ -65,9 +65,10 @@ local room = capacity - held
 local free = math.max(0, room - mine.used)
 local more = math.min(mine.want, in_turn and free or math.max(0, free - wanted))
 if free < mine.chunk then more = 0 end
+local kept_free = free > more  -- for somebody who needs more of them at once, or comes first
 if wanted == 0 then more = more + math.min(mine.spare, math.floor((free - more) / workers)) end
 local limit = math.max(0, math.min(mine.used + more, room))
-local owed = math.max(0, mine.want_owed - more)
+local owed = kept_free and 0 or math.max(0, mine.want_owed - more)
 owed = math.min(owed, math.max(0, capacity + margin - held - math.max(limit, mine.used)))
 local limit_owed = owed > 0 and math.max(limit, mine.used) + owed or limit
 

@@ -1,9 +1,9 @@
-"""How the workers of all gateways share the replicas' places: each reports what it uses and wants, and hears what it
-may use, in one script (`exchange.lua`).
+"""How the workers of all gateways share the replicas' places: each reports what it uses and wants, and hears
+what it may use, in one script (`exchange.lua`).
 
-The state lies under keys of the platform, in a slot of their own: it is no tenant's, and the scripts of the limits
-touch one tenant's slot only (docs/decisions/0036). A worker that crashed is not heard of again, and what it held is
-free once its lease is over.
+The state lies under keys of the platform, in a slot of their own: it is no tenant's, and the scripts of the
+limits touch one tenant's slot only (docs/decisions/0036). A worker that crashed is not heard of again, and
+what it held is free once its lease is over.
 """
 
 from __future__ import annotations

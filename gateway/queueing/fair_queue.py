@@ -1,7 +1,8 @@
-"""The one place where requests wait, as the event loop sees it: `scheduler.py` decides, this wakes the waiting.
+"""The one place where requests wait, as the event loop sees it: `scheduler.py` decides, this wakes the
+waiting.
 
-Owned by one worker's event loop; nothing here blocks or locks. With `sharing`, the places are divided among all
-workers (`sharing.py`); without, this one has all of them.
+Owned by one worker's event loop; nothing here blocks or locks. With `sharing`, the places are divided among
+all workers (`sharing.py`); without, this one has all of them.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class FairQueue:
             self._sharing.poke()
 
     def ticket(self, service_class: str, tokens: int, *, weight: int = 1, load_tokens: int = 0) -> Ticket:
-        """For a request of so many tokens at most, besides those that its adapter's load costs. The limiter gives
-        it its place in its tenant's line."""
+        """For a request of so many tokens at most, besides those that its adapter's load costs. The limiter
+        gives it its place in its tenant's line."""
         index = class_index(service_class)
         floor = self._scheduler.lanes[index].time
         return Ticket(index, tokens + load_tokens, floor, weight=weight, load_tokens=load_tokens)
@@ -123,8 +124,8 @@ class FairQueue:
     async def enter(self, ask: Ask) -> Place:
         """Waits for room, and takes a place for each choice.
 
-        Raises `Unavailable` (503) when the queue is full or the wait would be too long, `Timeout` (504) when it
-        was; both with `Retry-After`.
+        Raises `Unavailable` (503) when the queue is full or the wait would be too long, `Timeout` (504) when
+        it was; both with `Retry-After`.
         """
         began = self._clock()
         longest = self._limits.max_wait_s

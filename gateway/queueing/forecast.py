@@ -1,12 +1,13 @@
 """How fast the replicas get through what they are given, and when one that is turned away should come back.
 
-The rate is measured: tokens of the requests that end in a second, while something waits (while nothing does, it says
-how much is asked, not how much can be done). It is in the same estimated tokens as the queue, so that estimates which
-are all too high cancel out. Before enough was seen there is no rate, and nobody is turned away for a forecast.
+The rate is measured: tokens of the requests that end in a second, while something waits (while nothing does,
+it says how much is asked, not how much can be done). It is in the same estimated tokens as the queue, so that
+estimates which are all too high cancel out. Before enough was seen there is no rate, and nobody is turned
+away for a forecast.
 
 One that is turned away gets an appointment: the time at which its tenant's line will have room, behind the
-appointments that the tenant has already. Until they come, or are overdue, they count as if they waited: else new
-requests would take the room that was promised, and obeying `retry-after-ms` would be in vain.
+appointments that the tenant has already. Until they come, or are overdue, they count as if they waited: else
+new requests would take the room that was promised, and obeying `retry-after-ms` would be in vain.
 """
 
 from __future__ import annotations

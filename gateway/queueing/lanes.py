@@ -58,8 +58,8 @@ class Flow:
 
 
 class Lane:
-    """One class. `time` is its virtual time among tenants (the greatest tag that was let go); `served` is its own
-    among the classes: tokens divided by its share."""
+    """One class. `time` is its virtual time among tenants (the greatest tag that was let go); `served` is its
+    own among the classes: tokens divided by its share."""
 
     def __init__(self, share: float) -> None:
         self.share = share

@@ -13,7 +13,8 @@ from gateway.queueing.lanes import Lane
 NOTHING: Final = -1.0
 """Among tags: no request waits in that class."""
 FRESH_S: Final = 0.1
-"""What a worker says of its queue counts for so long. One with something waiting reports ten times as often."""
+"""What a worker says of its queue counts for so long. One with something waiting reports ten times as
+often."""
 DISTANCE: Final = 8_192.0
 """How far, in tokens by share, a worker may run ahead of the least tag that waits anywhere."""
 
@@ -23,7 +24,8 @@ Loads = dict[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """How many all replicas have together. `margin` lies above `capacity`, for tenants that are owed a place."""
+    """How many all replicas have together. `margin` lies above `capacity`, for tenants that are owed a
+    place."""
 
     capacity: int
     margin: int
@@ -81,8 +83,8 @@ class Elsewhere:
         return self.said.heads[index] >= 0 and self.fresh(now)
 
     def lets(self, lanes: Sequence[Lane], index: int, tag: float, now: float) -> bool:
-        """Whether a request is in turn: neither its class nor its tag is further ahead than `DISTANCE` of what
-        waits elsewhere."""
+        """Whether a request is in turn: neither its class nor its tag is further ahead than `DISTANCE` of
+        what waits elsewhere."""
         if not self.fresh(now):
             return True
         heads = self.said.heads

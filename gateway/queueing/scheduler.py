@@ -1,13 +1,14 @@
-"""Who goes next. Pure: no clock, no event loop, no Redis; time is an argument, so that all of it can be simulated.
+"""Who goes next. Pure: no clock, no event loop, no Redis; time is an argument, so that it can be simulated.
 
-1. The class that was served least for its share (`lanes.py`); one that rose by waiting counts with the class above.
+1. The class that was served least for its share; one that rose by waiting counts with the class above.
 2. In it, the tenant whose first request has the least tag (`ticket.py`).
 3. In a tenant, whoever came first.
 
-Two limits on places, which other workers may narrow (`places.py`): `limit` for everyone, and `limit_owed`, up to a
-quarter above it, for tenants that hold less than an equal part. So one tenant alone gets all places, and a newcomer
-still waits for none of them: it takes a place above the limit, which is paid back by the next that ends. A replica
-holds that quarter (its admission limit), and makes room at once for a tenant that runs nothing.
+Two limits on places, which other workers may narrow (`places.py`): `limit` for everyone, and `limit_owed`, up
+to a quarter above it, for tenants that hold less than an equal part. So one tenant alone gets all places, and
+a newcomer still waits for none of them: it takes a place above the limit, which is paid back by the next that
+ends. A replica holds that quarter (its admission limit), and makes room at once for a tenant that runs
+nothing.
 
 With other workers, a request goes only if it is in turn among all (`Elsewhere.lets`).
 """
@@ -43,7 +44,7 @@ class Scheduler:
         self.limit = 0
         self.limit_owed = 0
         self.used = 0
-        self.expired: list[Entry] = []  # their time was over when their turn came; whoever owns them takes them
+        self.expired: list[Entry] = []  # too late when their turn came; their owner takes them
         self._held: dict[Hashable, int] = {}  # places by tenant
         self._present: dict[Hashable, int] = {}  # requests by tenant, waiting or at a replica
         self._numbers = count(1)
@@ -95,16 +96,24 @@ class Scheduler:
                 continue
             if self._fits(flow.head, self.limit):
                 return self._let_go(lane, flow, now)
-            break  # what comes behind may not take what this one waits for
-        if self.used < self.limit_owed:
-            for lane in lanes:
-                for flow in lane.first_few(LOOKED_AT):
-                    if self._owed(flow.head) and self._fits(flow.head, self.limit_owed):
-                        return self._let_go(lane, flow, now)
+            if self.used < self.limit:
+                return None  # what comes behind may not take what this one waits for
+            break
+        return self._next_owed(lanes, now)
+
+    def _next_owed(self, lanes: list[Lane], now: float) -> Entry | None:
+        if self.used >= self.limit_owed:
+            return None
+        for lane in lanes:
+            for flow in lane.first_few(LOOKED_AT):
+                head = flow.head
+                if head.deadline > now and self._owed(head) and self._fits(head, self.limit_owed):
+                    return self._let_go(lane, flow, now)
         return None
 
     def leave(self, entry: Entry, used_tokens: int, now: float) -> None:
-        """Its places are free again. What it did not use goes back to its class, and moves its tenant's line."""
+        """Its places are free again. What it did not use goes back to its class, and moves its tenant's
+        line."""
         self._advance(now)
         ticket = entry.ticket
         self.used -= entry.taken
@@ -119,7 +128,8 @@ class Scheduler:
             self.lanes[ticket.index].note_credit(entry.tenant, ticket.credit_after)
 
     def age(self, now: float) -> None:
-        """A line of a lower class in which nobody got on for `aging_s` sends its first into the class above."""
+        """A line of a lower class in which nobody got on for `aging_s` sends its first into the class
+        above."""
         self._advance(now)
         self.admission.appointments.lapse(now)
         for index in range(1, len(self.lanes)):

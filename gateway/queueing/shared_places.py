@@ -1,4 +1,5 @@
-"""The twin of `exchange.lua`, in one process and with its time given: for simulations, and to hold the script to it."""
+"""The twin of `exchange.lua`, in one process and with its time given: for simulations, and to hold the script
+to it."""
 
 from __future__ import annotations
 
@@ -64,12 +65,13 @@ class SharedPlaces:
         more = min(report.want, free if self._in_turn(report, reply) else max(0, free - reply.wanted))
         if free < report.chunk:
             more = 0
+        kept_free = free > more  # for somebody who needs more of them at once, or comes first
         if reply.wanted == 0:
             more += min(report.spare, (free - more) // reply.workers)
         reply.limit = max(0, min(report.used + more, room))
         base = max(reply.limit, report.used)
         above = max(0, places.capacity + places.margin - held - base)
-        owed = min(max(0, report.want_owed - more), above)
+        owed = 0 if kept_free else min(max(0, report.want_owed - more), above)
         reply.limit_owed = base + owed if owed > 0 else reply.limit
         return max(0, report.want - more)
 

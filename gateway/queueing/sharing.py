@@ -1,9 +1,11 @@
-"""Keeps one worker's part of the places: reports to the others, and says what to do when they can't be reached.
+"""Keeps one worker's part of the places: reports to the others, and says what to do when they can't be
+reached.
 
-Redis away: until its lease is over, the worker goes on with what it had. After that it keeps to an equal part of all
-places by the number of workers it last heard of. All together then use no more than there is; if only some can't reach
-Redis, the others take what those gave up by silence, and what is too much is sent back by the replicas as
-`replica_busy`. Back again, the first report says what is used, and more is given only out of what is free.
+Redis away: until its lease is over, the worker goes on with what it had. After that it keeps to an equal part
+of all places by the number of workers it last heard of. All together then use no more than there is; if only
+some can't reach Redis, the others take what those gave up by silence, and what is too much is sent back by
+the replicas as `replica_busy`. Back again, the first report says what is used, and more is given only out of
+what is free.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from gateway.queueing.scheduler import SPARE, Scheduler
 log = structlog.get_logger(__name__)
 
 POLL_S: Final = 0.01
-"""Between reports while something waits; it also bounds how long a place that another worker gave back lies idle."""
+"""Between reports while something waits; it also bounds how long a place that another worker gave back lies
+idle."""
 BEAT_S: Final = 0.25
 """Between reports otherwise."""
 PAUSE_S: Final = 0.002
@@ -63,7 +66,8 @@ class Sharing:
         self._poked.set()
 
     def note_change(self) -> None:
-        """A request came or went: places to have at hand are used up, or some that others wait for are idle."""
+        """A request came or went: places to have at hand are used up, or some that others wait for are
+        idle."""
         scheduler = self._scheduler
         idle = scheduler.limit - scheduler.used
         if idle < 1:

@@ -1,13 +1,13 @@
 """Where a request stands in its tenant's own line: the tag that it is given when its tokens are reserved.
 
-Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with a tenant of a class as the flow. A request starts
-where the one before it of the same tenant ends, or at the class's own virtual time if that is later, and ends its
-length later. So a tenant's tags lie one behind the other, whichever worker its requests reach, and tags of all tenants
-of a class can be compared.
+Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with a tenant of a class as the flow. A request
+starts where the one before it of the same tenant ends, or at the class's own virtual time if that is later,
+and ends its length later. So a tenant's tags lie one behind the other, whichever worker its requests reach,
+and tags of all tenants of a class can be compared.
 
-Lengths are estimates: a prompt and the most that may be generated. What was not used comes back when the request ends:
-the tenant's line gets shorter, and what it has waiting moves forward by as much (`credit`). What was never served moves
-only those who come later, so that nobody gets forward by asking and withdrawing.
+Lengths are estimates: a prompt and the most that may be generated. What was not used comes back when the
+request ends: the tenant's line gets shorter, and what it has waiting moves forward by as much (`credit`).
+What was never served moves only those who come later, so that nobody gets forward by asking and withdrawing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_KNOWN: Final = 4_096
-"""Lines kept here; beyond it those that the class's time has passed are forgotten, and they lose nothing by it."""
+"""Lines kept here; beyond it those that the class's time has passed are forgotten, and they lose nothing by
+it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,8 +56,8 @@ class _Line:
 
 
 class Lines:
-    """The tenants' lines in one process: the twin of `share.lua`, for requests that no limit holds (probes) and for
-    simulations."""
+    """The tenants' lines in one process: the twin of `share.lua`, for requests that no limit holds (probes)
+    and for simulations."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[Hashable, int], _Line] = {}

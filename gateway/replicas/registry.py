@@ -26,8 +26,8 @@ LOAD_TOKENS = 2_000
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """`in_flight_tokens` is this worker's own, `elsewhere_tokens` the other workers'; the rest of the load is what the
-    replica says of itself."""
+    """`in_flight_tokens` is this worker's own, `elsewhere_tokens` the other workers'; the rest of the load is
+    what the replica says of itself."""
 
     url: str
     driver: Driver
@@ -67,8 +67,8 @@ class Load:
 
 
 class Registry:
-    """Owns the replicas of one worker and their polling. `on_change` hears the number of healthy ones; `running` is how
-    many requests each runs at a time."""
+    """Owns the replicas of one worker and their polling. `on_change` hears the number of healthy ones;
+    `running` is how many requests each runs at a time."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""What a client says of its patience, what it can't say of its class, and what the queue's line keeps of it."""
+"""What a client says of its patience, what it can't say of its class, and what the queue's line keeps of
+it."""
 
 from __future__ import annotations
 

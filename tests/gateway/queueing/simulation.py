@@ -1,5 +1,5 @@
-"""The real queue in virtual time: an event loop whose clock jumps to whatever comes next, replicas that take a stated
-time, and several workers over the twin of the shared state."""
+"""The real queue in virtual time: an event loop whose clock jumps to whatever comes next, replicas that take
+a stated time, and several workers over the twin of the shared state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The scripts in a real Redis are held to their twins, and what only they can do: leases by Redis's own clock."""
+"""The scripts in a real Redis are held to their twins, and what only they can do: leases by Redis's own
+clock."""
 
 from __future__ import annotations
 

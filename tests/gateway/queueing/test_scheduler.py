@@ -345,3 +345,22 @@ def test_lines_of_tenants_that_are_idle_are_forgotten_and_no_others() -> None:
     again = Ticket(1, 1, 200.0)
     lines.enter("t0", again)
     assert again.tag == 10_100
+
+
+def test_newcomers_do_not_keep_out_one_with_many_choices() -> None:
+    """Three tenants ask without end, each for less than its part; a fourth wants all places at once."""
+    bench = Bench()
+    for _ in range(3):
+        for tenant in ("a", "b", "c"):
+            bench.enter(tenant)
+    bench.pump()
+    wide = bench.enter("d", places=8)
+    for _ in range(100):
+        bench.leave(bench.running[0], 100)
+        for tenant in ("a", "b", "c"):
+            if bench.scheduler.bounds.tenants.get(tenant) is None:
+                bench.enter(tenant)
+        bench.pump()
+        if wide in bench.running:
+            break
+    assert wide in bench.running

@@ -52,7 +52,7 @@ class Sharing:
     ) -> None:
         self._scheduler = scheduler
         self._exchange = exchange
-        self._workers = workers  # at least; more once they are heard of
+        self._least_workers = self._workers = workers  # more once they are heard of
         self._loads = loads
         self._heard = heard
         self._clock = clock
@@ -104,7 +104,7 @@ class Sharing:
 
     def _hear(self, reply: Reply, sent_at: float) -> None:
         self._holds_until = sent_at + LEASE_PART * self._exchange.lease_s
-        self._workers = reply.workers
+        self._workers = max(self._least_workers, reply.workers)
         self._scheduler.apply(reply, self._clock())
         self._heard(reply.loads)
         EXCHANGES.labels("heard").inc()
@@ -117,7 +117,7 @@ class Sharing:
         EXCHANGES.labels("missed").inc()
         if self._clock() < self._holds_until:
             return
-        workers = max(1, self._workers)
+        workers = self._workers
         limit = max(1, places.capacity // workers)
         self._scheduler.set_limits(limit, limit + places.margin // workers)
         if not self._alone:

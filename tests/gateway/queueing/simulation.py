@@ -96,7 +96,8 @@ class Job:
 class Answer:
     job: Job
     asked_at: float
-    waited_s: float | None = None  # None = refused, or it went
+    waited_s: float | None = None  # in the queue; None = refused, or it went
+    began_s: float | None = None  # until a slot of a replica that preempts nobody
     error: ApiError | None = None
 
 
@@ -110,13 +111,14 @@ class World:
     weights: tuple[int, ...] = (12, 6, 2)
     answers: list[Answer] = field(default_factory=list)
     released_at: list[float] = field(default_factory=list)
-    most_running: int = 0
+    most_running: int = 0  # places taken
 
     def __post_init__(self) -> None:
         self.lines = Lines()
         self.shared = SharedPlaces(lease_s=LEASE_S)
-        self.running = 0
-        self.busy_s = 0.0  # places times seconds
+        self.placed = self.running = 0
+        self.busy_s = 0.0  # slots times seconds
+        self._slots = asyncio.Semaphore(self.capacity)
         self._counted_at = now()
         self.exchanges = [Exchange(self.shared, f"w{n}") for n in range(self.num_workers)]
         self.workers = [
@@ -145,30 +147,43 @@ class World:
             self.lines.settle(job.tenant, ticket, 0)
             raise
         answer.waited_s = now() - answer.asked_at
-        self._run(job.places)
+        self._place(job.places)
         used = job.tokens if job.used is None else job.used
         try:
-            await asyncio.sleep(job.seconds)
+            await self._served(answer)
         finally:
-            self._run(-job.places)
+            self._place(-job.places)
             self.released_at.append(now())
             self.lines.settle(job.tenant, ticket, used)
             place.leave(used)
         return answer
 
+    async def _served(self, answer: Answer) -> None:
+        """At a replica, which runs as many as it has slots, in order; what is above them waits there."""
+        async with self._slots:
+            answer.began_s = now() - answer.asked_at
+            self._run(1)
+            try:
+                await asyncio.sleep(answer.job.seconds)
+            finally:
+                self._run(-1)
+
+    def _place(self, step: int) -> None:
+        self.placed += step
+        self.most_running = max(self.most_running, self.placed)
+
     def _run(self, step: int) -> None:
         self.count()
         self.running += step
-        self.most_running = max(self.most_running, self.running)
 
     def count(self) -> float:
-        """Places times seconds so far."""
+        """Slots times seconds so far."""
         self.busy_s += self.running * (now() - self._counted_at)
         self._counted_at = now()
         return self.busy_s
 
     async def use_between(self, start: float, end: float) -> float:
-        """The part of all places that was in use."""
+        """The part of all slots that was in use."""
         await asyncio.sleep(start - now())
         before = self.count()
         await asyncio.sleep(end - now())
@@ -176,6 +191,9 @@ class World:
 
     def waits(self, tenant: TenantId) -> list[float]:
         return sorted(a.waited_s for a in self.answers if a.job.tenant == tenant and a.waited_s is not None)
+
+    def begins(self, tenant: TenantId) -> list[float]:
+        return sorted(a.began_s for a in self.answers if a.job.tenant == tenant and a.began_s is not None)
 
     def tokens_by(self, key: Callable[[Job], Any], since: float = 0.0) -> Counter[Any]:
         """Tokens of what was let go."""

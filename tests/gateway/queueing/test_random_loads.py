@@ -36,7 +36,7 @@ STEP = st.builds(
     service_class=st.sampled_from(["interactive", "standard", "batch"]),
     tokens=st.integers(1, 20_000),
     used=st.integers(0, 20_000),
-    ms=st.integers(1, 2_000),
+    ms=st.integers(1, 1_000),
     places=st.sampled_from([1, 1, 1, 2, 8]),
     leaves_after_ms=st.one_of(st.none(), st.none(), st.integers(0, 1_500)),
 )

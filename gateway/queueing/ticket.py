@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_KNOWN: Final = 4_096
-"""Lines kept here; beyond it those that the class's time has passed are forgotten, and they lose nothing by
-it."""
+"""Lines kept here; beyond it those that the class's time has passed are forgotten, which loses
+them nothing; were there none, the oldest."""
 
 
 @dataclass(slots=True, eq=False)

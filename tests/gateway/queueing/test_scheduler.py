@@ -121,7 +121,7 @@ STEP = st.one_of(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, max_size=60))
 def test_whatever_happens_nothing_is_lost_and_nothing_is_over(steps: list[tuple[object, ...]]) -> None:
-    bench = Bench(QueueLimits(max_items=24, max_items_tenant=12, max_tokens=4_000, max_bytes=500, max_wait_s=60))
+    bench = Bench(QueueLimits(max_items=24, max_items_tenant=12, max_tokens=4_000, max_bytes=500))
     for step in steps:
         match step:
             case ("enter", str(tenant), int(index), int(tokens), int(places)):
@@ -242,7 +242,8 @@ def test_many_choices_wait_in_front_until_there_is_room_for_them() -> None:
     for _ in range(4):
         bench.enter("a")
     while wide in bench.waiting:
-        assert bench.pump() in ([], [wide])
+        went = bench.pump()
+        assert not went or went[0] is wide
         if wide in bench.waiting:
             bench.leave(bench.running[0], 100)
     assert bench.scheduler.used <= CAPACITY + MARGIN
@@ -250,11 +251,13 @@ def test_many_choices_wait_in_front_until_there_is_room_for_them() -> None:
 
 def test_only_what_is_in_turn_among_all_workers_goes() -> None:
     bench = Bench()
+    bench.scheduler.lanes[1].time = 3 * DISTANCE
     bench.enter("a")
     bench.enter("b")
     head = bench.scheduler.lanes[1].first()
     assert head is not None
-    behind = Reply(limit=8, limit_owed=8, heads=[NOTHING, head.key - DISTANCE - 1, NOTHING], wanted=1, tenants=90)
+    earlier = head.key - DISTANCE - 1
+    behind = Reply(limit=8, limit_owed=8, heads=[NOTHING, earlier, NOTHING], wanted=1, tenants=90)
     bench.scheduler.apply(behind, bench.now)
     assert bench.pump() == []
     bench.scheduler.apply(Reply(limit=8, limit_owed=8, heads=[NOTHING, head.key, NOTHING]), bench.now)
@@ -263,16 +266,13 @@ def test_only_what_is_in_turn_among_all_workers_goes() -> None:
 
 def test_what_others_said_long_ago_holds_nobody_up() -> None:
     bench = Bench()
-    bench.enter("a")
-    reply = Reply(limit=8, limit_owed=8, heads=[NOTHING, -DISTANCE * 2, NOTHING], wanted=1, tenants=90)
-    reply.heads[1] = 0.0
     bench.scheduler.lanes[1].time = 10 * DISTANCE
-    late = bench.enter("c")
-    bench.withdraw(bench.waiting[0])
+    entry = bench.enter("a")
+    reply = Reply(limit=8, limit_owed=8, heads=[NOTHING, 0.0, NOTHING], wanted=1, tenants=90)
     bench.scheduler.apply(reply, bench.now)
     assert bench.pump() == []
     bench.now += 1
-    assert bench.pump() == [late]
+    assert bench.pump() == [entry]
 
 
 @pytest.mark.parametrize(
@@ -336,10 +336,10 @@ def test_what_is_too_late_is_never_let_go() -> None:
 
 def test_lines_of_tenants_that_are_idle_are_forgotten_and_no_others() -> None:
     lines = Lines()
-    for n in range(MOST_KNOWN):
+    for n in range(MOST_KNOWN - 1):
         lines.enter(f"t{n}", Ticket(1, 100, 0.0))
-    ahead = Ticket(1, 10_000, 0.0)
-    lines.enter("t0", ahead)
+    lines.enter("t0", Ticket(1, 10_000, 0.0))
+    lines.enter("last", Ticket(1, 100, 0.0))
     lines.enter("new", Ticket(1, 100, 200.0))
     assert len(lines) == 2
     again = Ticket(1, 1, 200.0)

@@ -23,7 +23,7 @@ from gateway.inference.probe import Probe
 from gateway.inference.service import BodyLimits, KeyReader, Parts, Resolver, Walk
 from gateway.limits.limiter import Limiter
 from gateway.queueing.bounds import QueueLimits
-from gateway.queueing.exchange import RedisExchange
+from gateway.queueing.exchange import POOL, RedisExchange
 from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
@@ -70,8 +70,12 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         )
         token = settings.engine_token.get_secret_value()
         replicas = [Replica(url, MotetDriver(session, url, token)) for url in replica_urls(settings)]
+        pool = f"{POOL}-{needs.base.base_id[:16]}"  # each base has replicas of its own
         queue = FairQueue(
-            queue_limits(settings), capacity=capacity_of(settings, 1), weights=settings.class_weights
+            queue_limits(settings),
+            capacity=capacity_of(settings, 1),
+            weights=settings.class_weights,
+            pool=pool,
         )
         registry = Registry(
             replicas,
@@ -79,7 +83,7 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
             running=settings.replica_running,
         )
         queue.share(
-            RedisExchange(needs.redis),
+            RedisExchange(needs.redis, pool=pool),
             workers=settings.workers,
             loads=registry.loads,
             heard=registry.hear_loads,

@@ -70,7 +70,7 @@ class Reservation:
 
     @property
     def line(self) -> list[RedisKey]:
-        return [self.keys.line(CLASSES[self.ticket.index])] if self.ticket is not None else []
+        return [self.keys.line(self.ticket.pool, CLASSES[self.ticket.index])] if self.ticket is not None else []
 
     @property
     def parallel(self) -> list[int]:

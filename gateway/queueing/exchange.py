@@ -24,7 +24,7 @@ LEASE_S: Final = 10.0
 """What a worker holds is free again so long after its last report."""
 CALL_TIMEOUT_S: Final = 1.0
 POOL: Final = "queue"
-"""Names the replicas that are shared: all gateways of one Redis."""
+"""Names the replicas that are shared."""
 
 EXCHANGE: Final = Script.load(Path(__file__).parent / "exchange.lua")
 _REPLY: Final = msgspec.json.Decoder(Reply)

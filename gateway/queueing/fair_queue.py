@@ -18,7 +18,7 @@ from gateway.principal import TenantId
 from gateway.queueing.admission import UNKNOWN_S, TurnedAway
 from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.classes import CLASSES, WEIGHTS, class_index
-from gateway.queueing.exchange import Exchange
+from gateway.queueing.exchange import POOL, Exchange
 from gateway.queueing.lanes import Entry
 from gateway.queueing.metrics import RUNNING, SHED, WAIT_BY_CLASS, WAITING, WAITING_BYTES, WAITING_TOKENS
 from gateway.queueing.places import Loads, Places
@@ -64,7 +64,8 @@ class Place:
 
 
 class FairQueue:
-    """`capacity` is how many sequences all replicas run at a time; it moves with their number and health."""
+    """`capacity` is how many sequences all replicas run at a time; it moves with their number and health. `pool` names
+    them: queues of one pool share them."""
 
     def __init__(
         self,
@@ -72,9 +73,11 @@ class FairQueue:
         *,
         capacity: int,
         weights: tuple[int, ...] = WEIGHTS,
+        pool: str = POOL,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits = limits
+        self._pool = pool
         self._clock = clock
         self._scheduler = Scheduler(limits, weights)
         self._lines = Lines()
@@ -119,7 +122,14 @@ class FairQueue:
         gives it its place in its tenant's line."""
         index = class_index(service_class)
         floor = self._scheduler.lanes[index].time
-        return Ticket(index, tokens + load_tokens, floor, weight=weight, load_tokens=load_tokens)
+        return Ticket(
+            index,
+            tokens + load_tokens,
+            floor,
+            weight=weight,
+            pool=self._pool,
+            load_tokens=load_tokens,
+        )
 
     async def enter(self, ask: Ask) -> Place:
         """Waits for room, and takes a place for each choice.

@@ -29,6 +29,7 @@ class Ticket:
     tokens: int  # most it may use, and what its adapter's load costs
     floor: float  # the class's virtual time when the ticket was asked for
     weight: int = 1
+    pool: str = "queue"  # names the replicas that are shared
     load_tokens: int = 0  # the part of `tokens` that is for an adapter's load
     tag: float | None = None  # None until it is given
     credit: float = 0.0  # the tenant's, when the tag was given

@@ -92,7 +92,7 @@ async def test_a_client_cannot_raise_its_class(
     worker.keys.now = replace(worker.keys.now, tenant=TenantId(uuid4()), service_class="batch")
     assert (await ask(http, worker, **{"x-motet-class": "interactive"}))[0] == 200
     assert upstream.only().headers["x-motet-class"] == "batch"
-    line = await worker.redis.hgetall(f"{{{worker.keys.now.tenant}}}:line:batch")
+    line = await worker.redis.hgetall(f"{{{worker.keys.now.tenant}}}:line:queue:batch")
     await worker.settled()
     assert line
 
@@ -104,5 +104,5 @@ async def test_a_tenants_line_keeps_what_was_used(
     for _ in range(2):
         assert (await ask(http, worker))[0] == 200
     await worker.settled()
-    line = await worker.redis.hgetall(f"{{{worker.keys.now.tenant}}}:line:standard")
+    line = await worker.redis.hgetall(f"{{{worker.keys.now.tenant}}}:line:queue:standard")
     assert float(line[b"finish"]) == 2 * (7 + 4 + 2_000)

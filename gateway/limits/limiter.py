@@ -70,7 +70,8 @@ class Reservation:
 
     @property
     def line(self) -> list[RedisKey]:
-        return [self.keys.line(self.ticket.pool, CLASSES[self.ticket.index])] if self.ticket is not None else []
+        ticket = self.ticket
+        return [] if ticket is None else [self.keys.line(ticket.pool, CLASSES[ticket.index])]
 
     @property
     def parallel(self) -> list[int]:

@@ -64,8 +64,8 @@ class Place:
 
 
 class FairQueue:
-    """`capacity` is how many sequences all replicas run at a time; it moves with their number and health. `pool` names
-    them: queues of one pool share them."""
+    """`capacity` is how many sequences all replicas run at a time; it moves with their number and health.
+    `pool` names them: queues of one pool share them."""
 
     def __init__(
         self,

@@ -122,11 +122,11 @@ class Limiter:
         answer = await self._call(
             RESERVE,
             [
-                    *keys.tokens,
-                    *keys.requests,
-                    *keys.leases,
-                    keys.reservation(reservation.request_id),
-                    keys.epoch,
+                *keys.tokens,
+                *keys.requests,
+                *keys.leases,
+                keys.reservation(reservation.request_id),
+                keys.epoch,
                 *reservation.line,
             ],
             [*limits, tokens, reservation.request_id, *([ticket.floor, ticket.length] if ticket else [])],

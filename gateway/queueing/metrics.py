@@ -26,9 +26,7 @@ WAITING_TOKENS = Gauge(
     ["service_class"],
     multiprocess_mode="livesum",
 )
-WAITING_BYTES = Gauge(
-    "motet_gateway_bytes_waiting", "Bodies held by the queue.", multiprocess_mode="livesum"
-)
+WAITING_BYTES = Gauge("motet_gateway_bytes_waiting", "Bodies held by the queue.", multiprocess_mode="livesum")
 RUNNING = Gauge("motet_gateway_requests_running", "Places taken at replicas.", multiprocess_mode="livesum")
 SHED = Counter("motet_gateway_queue_shed_total", "Requests turned away by the queue.", ["bound"])
 EXCHANGES = Counter(

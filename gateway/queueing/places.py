@@ -46,7 +46,7 @@ class Report(msgspec.Struct, kw_only=True):
     heads: list[float]  # least tags that wait
     charges: list[float]  # what classes were given since the last report, by share
     times: list[float]  # virtual times
-    loads: Loads = {}  # noqa: RUF012  msgspec makes one for each instance
+    loads: Loads = {}
 
 
 class Reply(msgspec.Struct, kw_only=True):
@@ -62,7 +62,7 @@ class Reply(msgspec.Struct, kw_only=True):
     tenants: int = 0
     workers: int = 1  # this one included
     rate: float = 0.0
-    loads: Loads = {}  # noqa: RUF012  msgspec makes one for each instance
+    loads: Loads = {}
 
 
 class Elsewhere:

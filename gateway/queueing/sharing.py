@@ -142,4 +142,3 @@ class Sharing:
             await self._exchange.leave()
         except Unavailable:
             log.info("queue_left_to_its_lease")
-

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from gateway.queueing.places import Loads
 from gateway.replicas.breaker import Breaker
 from gateway.replicas.driver import Driver, ReplicaView, UpstreamFailed
-from gateway.queueing.places import Loads
 from gateway.replicas.metrics import REPLICA_UP
 
 log = structlog.get_logger(__name__)

@@ -186,7 +186,9 @@ async def _worker(
     async with make_session(connect_timeout_s=2, max_connections=256) as session:
         registry = Registry([Replica(up.url, MotetDriver(session, up.url, TOKEN)) for up in upstreams])
         await registry.poll_once()
-        queue = FairQueue(QueueLimits(max_items=1000, max_items_tenant=1000, max_wait_s=10), capacity=capacity)
+        queue = FairQueue(
+            QueueLimits(max_items=1000, max_items_tenant=1000, max_wait_s=10), capacity=capacity
+        )
         journal = Journal(folder / "journal")
         walk = Walk(
             Parts(

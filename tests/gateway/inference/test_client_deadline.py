@@ -40,7 +40,9 @@ def scope(**headers: str) -> Any:
         ({"x_motet_deadline_ms": "9999999999"}, 86_400.0),
     ],
 )
-def test_a_deadline_is_read_from_our_header_or_the_sdks(headers: dict[str, str], seconds: float | None) -> None:
+def test_a_deadline_is_read_from_our_header_or_the_sdks(
+    headers: dict[str, str], seconds: float | None
+) -> None:
     assert deadline_s(scope(**headers)) == seconds
 
 

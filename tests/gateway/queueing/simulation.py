@@ -226,7 +226,13 @@ class World:
 
 
 async def arrivals(
-    world: World, rate: float, until: float, make: Callable[[random.Random], Job], *, seed: int, workers: list[int]
+    world: World,
+    rate: float,
+    until: float,
+    make: Callable[[random.Random], Job],
+    *,
+    seed: int,
+    workers: list[int],
 ) -> None:
     """An open loop: requests come by chance, whatever becomes of those before."""
     dice = random.Random(seed)

@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 
 from gateway.limits.limiter import Limiter
 from gateway.principal import Limits, Principal, TenantId
+from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.exchange import RedisExchange
 from gateway.queueing.fair_queue import Ask, FairQueue, Place
-from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.places import NOTHING, Places, Report
 from gateway.queueing.shared_places import SharedPlaces
 from gateway.queueing.ticket import Lines, Ticket
@@ -70,10 +70,10 @@ def test_no_more_is_given_than_there_is(steps: list[tuple[int, int, int, int]]) 
     shared, places = SharedPlaces(lease_s=60), Places(20, 5)
     given_to = [0] * 4
     for sequence, (number, used, want, owed) in enumerate(steps, 1):
-        used = min(used, given_to[number])
+        taken = min(used, given_to[number])
         report = Report(
             sequence=sequence,
-            used=used,
+            used=taken,
             want=want,
             chunk=1,
             want_owed=owed,
@@ -87,7 +87,7 @@ def test_no_more_is_given_than_there_is(steps: list[tuple[int, int, int, int]]) 
         )
         reply = shared.report(f"w{number}", report, places, 0.0)
         assert reply is not None
-        given_to[number] = max(used, reply.limit_owed)
+        given_to[number] = max(taken, reply.limit_owed)
         assert sum(given_to) <= places.capacity + places.margin
         assert shared.held == sum(given_to)
 

@@ -51,7 +51,9 @@ def test_a_quiet_tenant_beside_a_hundredfold_flood(num_workers: int) -> None:
         workers = list(range(num_workers))
         load = [asyncio.create_task(arrivals(world, 0.02 * FULL, 400, of(QUIET), seed=1, workers=workers))]
         if with_flood:
-            load.append(asyncio.create_task(arrivals(world, 2 * FULL, 400, of(LOUD), seed=2, workers=workers)))
+            load.append(
+                asyncio.create_task(arrivals(world, 2 * FULL, 400, of(LOUD), seed=2, workers=workers))
+            )
         await asyncio.sleep(400)
         interval = world.median_release_s()
         waits = world.waits(QUIET)

@@ -1,4 +1,4 @@
-"""Any requests, through any of three workers, some of whose clients leave: in virtual time, over the real queue."""
+"""Any requests, through any of three workers, some of whose clients leave: in virtual time."""
 
 from __future__ import annotations
 

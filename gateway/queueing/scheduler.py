@@ -5,17 +5,17 @@
 3. In a tenant, whoever came first.
 
 Two limits on places, which other workers may narrow (`places.py`): `limit` for everyone, and `limit_owed`, up
-to a quarter above it, for tenants that hold less than an equal part. So one tenant alone gets all places, and
-a newcomer still waits for none of them: it takes a place above the limit, which is paid back by the next that
-ends. A replica holds that quarter (its admission limit), and makes room at once for a tenant that runs
-nothing.
+to a quarter above it, for tenants that hold less than an equal part and are next, or nearly, in tokens. So
+one tenant alone gets all places, and a newcomer still waits for none of them: it takes a place above the
+limit, which is paid back by the next that ends. A replica holds that quarter (its admission limit), and makes
+room at once for a tenant that runs nothing.
 
 With other workers, a request goes only if it is in turn among all (`Elsewhere.lets`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from itertools import count
 from typing import Final
 
@@ -23,7 +23,7 @@ from gateway.queueing.admission import Admission
 from gateway.queueing.bounds import Bounds, QueueLimits
 from gateway.queueing.classes import WEIGHTS
 from gateway.queueing.lanes import Entry, Flow, Lane
-from gateway.queueing.places import NOTHING, Elsewhere, Loads, Reply, Report
+from gateway.queueing.places import DISTANCE, NOTHING, Elsewhere, Loads, Reply, Report
 
 LOOKED_AT: Final = 8
 """Lines of a class among which one that is owed a place is looked for."""
@@ -70,7 +70,7 @@ class Scheduler:
         """Raises `TurnedAway`: a bound of the queue, or a forecast that is later than the deadline."""
         entry.index = entry.ticket.index
         self._advance(now)
-        self.admission.judge(entry, now, goes_at_once=self._goes_at_once(entry))
+        self.admission.judge(entry, now, goes_at_once=self._goes_at_once(entry, now))
         self._add(entry, now, first=False)
 
     def enter_again(self, entry: Entry, now: float) -> None:
@@ -104,11 +104,9 @@ class Scheduler:
     def _next_owed(self, lanes: list[Lane], now: float) -> Entry | None:
         if self.used >= self.limit_owed:
             return None
-        for lane in lanes:
-            for flow in lane.first_few(LOOKED_AT):
-                head = flow.head
-                if head.deadline > now and self._owed(head) and self._fits(head, self.limit_owed):
-                    return self._let_go(lane, flow, now)
+        for lane, flow in self._owed_lines(lanes, now):
+            if self._fits(flow.head, self.limit_owed):
+                return self._let_go(lane, flow, now)
         return None
 
     def leave(self, entry: Entry, used_tokens: int, now: float) -> None:
@@ -156,7 +154,7 @@ class Scheduler:
             used=self.used,
             want=wanted,
             chunk=self._need(first.head) if first is not None else 1,
-            want_owed=self._wanted_by_owed(),
+            want_owed=sum(self._need(flow.head) for _, flow in self._owed_lines(lanes, now)),
             spare=0 if wanted else SPARE,
             tenants=self.num_tenants,
             waiting=self.bounds.all.tokens,
@@ -214,10 +212,14 @@ class Scheduler:
         _add_to(self._present, entry.tenant, 1)
         return entry
 
-    def _goes_at_once(self, entry: Entry) -> bool:
+    def _goes_at_once(self, entry: Entry, now: float) -> bool:
         if not self.waiting and self._fits(entry, self.limit):
             return True
-        return self._owed(entry) and self._fits(entry, self.limit_owed)
+        lane = self.lanes[entry.index]
+        if any(lane.served > other.served + DISTANCE for other in self.lanes if other.items):
+            return False
+        start = entry.ticket.start(entry.ticket.credit)
+        return self._fits(entry, self.limit_owed) and self._owed(entry) and self._near(lane, start, now)
 
     def _need(self, entry: Entry) -> int:
         """Places; one with more choices than there are places takes all of them."""
@@ -231,13 +233,24 @@ class Scheduler:
         num_tenants = self.num_tenants + self.elsewhere.said.tenants + (entry.tenant not in self._present)
         return self.held_by(entry.tenant) + self._need(entry) <= self.capacity // num_tenants
 
-    def _wanted_by_owed(self) -> int:
-        return sum(
-            self._need(flow.head)
-            for lane in self.lanes
-            for flow in lane.first_few(LOOKED_AT)
-            if self._owed(flow.head)
-        )
+    def _owed_lines(self, lanes: list[Lane], now: float) -> Iterator[tuple[Lane, Flow]]:
+        """Those that may take a place above the limit. None of them is further ahead in tokens than
+        `DISTANCE`: else a tenant of few large requests would get an equal part of places, and a low class
+        more than its share."""
+        for lane in lanes:
+            if lane.served > lanes[0].served + DISTANCE:
+                return
+            for flow in lane.first_few(LOOKED_AT):
+                if self._near(lane, flow.key, now) and flow.head.deadline > now and self._owed(flow.head):
+                    yield lane, flow
+
+    def _near(self, lane: Lane, key: float, now: float) -> bool:
+        """Whether it is no further ahead than `DISTANCE` of what waits in its class, and of what waits
+        elsewhere."""
+        first = lane.first()
+        if first is not None and key > first.key + DISTANCE:
+            return False
+        return self.elsewhere.lets(self.lanes, self.lanes.index(lane), key, now)
 
     def _add(self, entry: Entry, now: float, *, first: bool) -> None:
         if not entry.number:

@@ -42,8 +42,8 @@ STEP = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(STEP, max_size=50))
+@settings(max_examples=40, deadline=None)
+@given(st.lists(STEP, max_size=40))
 def test_never_over_the_places_nobody_lost_and_nothing_left(steps: list[Step]) -> None:
     async def main() -> None:
         world = World(PLACES, WORKERS)

@@ -33,6 +33,8 @@ BEAT_S: Final = 0.25
 PAUSE_S: Final = 0.002
 """Least time between two reports."""
 RETRY_S: Final = 0.5
+REJOIN_S: Final = 2.0
+"""For so long one that was alone asks for no more than its part: the others may not have said what they use."""
 LEASE_PART: Final = 0.9
 """Of its lease, the part that a worker relies on: the clocks are two."""
 
@@ -59,6 +61,7 @@ class Sharing:
         self._sequence = 0
         self._holds_until = float("-inf")
         self._alone = False
+        self._rejoins_until = float("-inf")
         self._poked = asyncio.Event()
 
     def poke(self) -> None:
@@ -92,6 +95,9 @@ class Sharing:
         self._sequence += 1
         sent_at = self._clock()
         report = self._scheduler.report(self._sequence, sent_at, self._loads())
+        if self._alone or sent_at < self._rejoins_until:
+            report.want = min(report.want, max(0, self._part(places.capacity) - report.used))
+            report.spare = report.want_owed = 0
         try:
             reply = await self._exchange.report(report, places)
         except Unavailable:
@@ -104,12 +110,14 @@ class Sharing:
 
     def _hear(self, reply: Reply, sent_at: float) -> None:
         self._holds_until = sent_at + LEASE_PART * self._exchange.lease_s
-        self._workers = max(self._least_workers, reply.workers)
+        rejoining = self._alone or sent_at < self._rejoins_until
+        self._workers = max(self._workers if rejoining else self._least_workers, reply.workers)
         self._scheduler.apply(reply, self._clock())
         self._heard(reply.loads)
         EXCHANGES.labels("heard").inc()
         if self._alone:
             self._alone = False
+            self._rejoins_until = self._clock() + REJOIN_S
             ALONE.set(0)
             log.info("queue_shared_again", workers=reply.workers)
 
@@ -117,13 +125,15 @@ class Sharing:
         EXCHANGES.labels("missed").inc()
         if self._clock() < self._holds_until:
             return
-        workers = self._workers
-        limit = max(1, places.capacity // workers)
-        self._scheduler.set_limits(limit, limit + places.margin // workers)
+        limit = self._part(places.capacity)
+        self._scheduler.set_limits(limit, limit + places.margin // self._workers)
         if not self._alone:
             self._alone = True
             ALONE.set(1)
-            log.warning("queue_not_shared", places=limit, workers=workers)
+            log.warning("queue_not_shared", places=limit, workers=self._workers)
+
+    def _part(self, capacity: int) -> int:
+        return max(1, capacity // self._workers)
 
     async def _until_next(self, reached: bool) -> None:
         if not reached:

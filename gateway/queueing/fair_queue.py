@@ -121,7 +121,7 @@ class FairQueue:
         """For a request of so many tokens at most, besides those that its adapter's load costs. The limiter
         gives it its place in its tenant's line."""
         index = class_index(service_class)
-        floor = self._scheduler.lanes[index].time
+        floor = self._scheduler.floor(index, self._clock())
         return Ticket(
             index,
             tokens + load_tokens,

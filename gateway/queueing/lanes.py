@@ -84,9 +84,9 @@ class Lane:
         if first or moved or len(flow.waiting) == 1:
             self._push(flow)
 
-    def add_aged(self, entry: Entry, now: float) -> None:
+    def add_aged(self, entry: Entry, now: float, floor: float) -> None:
         """One that came up: all of them together are as one more tenant here."""
-        entry.aged_tag = max(self.time, self._aged_finish)
+        entry.aged_tag = max(floor, self._aged_finish)
         self._aged_finish = entry.aged_tag + entry.ticket.length
         flow = self._flow(AGED, now)
         self._put(flow, entry)

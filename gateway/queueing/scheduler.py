@@ -64,6 +64,15 @@ class Scheduler:
     def set_limits(self, limit: int, limit_owed: int) -> None:
         self.limit, self.limit_owed = limit, limit_owed
 
+    def floor(self, index: int, now: float) -> float:
+        """Where a newcomer to a class begins: at its virtual time, or with the least tag that waits. The
+        latter can lie before: what runs is let go by estimates, and what waits moves forward as they turn out
+        to be high."""
+        lane = self.lanes[index]
+        first = lane.first()
+        floor = lane.time if first is None else min(lane.time, first.key)
+        return min(floor, self.elsewhere.said.heads[index]) if self.elsewhere.waits(index, now) else floor
+
     # In and out.
 
     def enter(self, entry: Entry, now: float) -> None:
@@ -139,7 +148,7 @@ class Scheduler:
                     lane.remove(head)
                     self._wake(index - 1, now)
                     head.index = index - 1
-                    above.add_aged(head, now)
+                    above.add_aged(head, now, self.floor(index - 1, now))
 
     # With other workers.
 

@@ -34,7 +34,8 @@ PAUSE_S: Final = 0.002
 """Least time between two reports."""
 RETRY_S: Final = 0.5
 REJOIN_S: Final = 2.0
-"""For so long one that was alone asks for no more than its part: the others may not have said what they use."""
+"""For so long one that was alone asks for no more than its part: the others may not have said what they
+use."""
 LEASE_PART: Final = 0.9
 """Of its lease, the part that a worker relies on: the clocks are two."""
 

@@ -47,7 +47,7 @@ class Bench:
         within_s: float = 1e6,
         weight: int = 1,
     ) -> Entry:
-        ticket = Ticket(index, tokens, self.scheduler.lanes[index].time, weight=weight)
+        ticket = Ticket(index, tokens, self.scheduler.floor(index, self.now), weight=weight)
         self.lines.enter(tenant, ticket)
         return Entry(tenant, ticket, places, num_bytes, self.now, self.now + within_s)
 
@@ -317,6 +317,25 @@ def test_an_adapters_load_is_charged_to_whoever_causes_it() -> None:
     bench.leave(entry, 40)
     assert lane.served * lane.share == pytest.approx(2_040)
     assert bench.entry("a").ticket.tag == pytest.approx(2_040)
+
+
+def test_a_newcomer_begins_where_the_least_waits_not_where_estimates_led() -> None:
+    """A flood that uses a hundredth of what it asks for has moved the virtual time far ahead of itself."""
+    bench = Bench()
+    for _ in range(30):
+        bench.enter("a", tokens=10_000)
+    bench.pump()
+    for _ in range(8):
+        bench.leave(bench.running[0], 100)
+        bench.pump()
+    assert bench.scheduler.lanes[1].time > bench.scheduler.floor(1, bench.now)
+    bench.scheduler.set_limits(CAPACITY, CAPACITY)
+    bench.enter("b")
+    order = []
+    for _ in range(2):
+        bench.leave(bench.running[0], 100)
+        order += bench.pump()
+    assert "b" in [e.tenant for e in order]
 
 
 def test_what_is_too_late_is_never_let_go() -> None:

@@ -11,7 +11,7 @@ local mine = cjson.decode(ARGV[2])
 local capacity, margin, distance = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[7])
 
 local held, wanted, tenants, workers, rate, waiting = 0, 0, 0, 1, 0, 0
-local heads, loads = {-1, -1, -1}, {}
+local heads, floors, loads = {-1, -1, -1}, {-1, -1, -1}, {}
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local one = cjson.decode(all[i + 1])
@@ -25,6 +25,7 @@ for i = 1, #all, 2 do
       wanted, waiting = wanted + one.wanted, waiting + one.waiting
       for c = 1, 3 do
         if one.heads[c] >= 0 and (heads[c] < 0 or one.heads[c] < heads[c]) then heads[c] = one.heads[c] end
+        if one.floors[c] >= 0 and (floors[c] < 0 or one.floors[c] < floors[c]) then floors[c] = one.floors[c] end
       end
     end
     for url, load in pairs(one.loads) do
@@ -75,10 +76,10 @@ local limit_owed = owed > 0 and math.max(limit, mine.used) + owed or limit
 redis.call('HSET', KEYS[1], ARGV[1], cjson.encode({
   sequence = mine.sequence, over = now + tonumber(ARGV[5]), stale = now + tonumber(ARGV[6]),
   held = math.max(mine.used, limit_owed), wanted = math.max(0, mine.want - more), waiting = mine.waiting,
-  tenants = mine.tenants, heads = mine.heads, rate = mine.rate, loads = mine.loads,
+  tenants = mine.tenants, heads = mine.heads, floors = mine.floors, rate = mine.rate, loads = mine.loads,
 }))
 redis.call('PEXPIRE', KEYS[1], tonumber(ARGV[5]) + 60000)
 return cjson.encode({
-  limit = limit, limit_owed = limit_owed, served = served, times = times, heads = heads, wanted = wanted,
+  limit = limit, limit_owed = limit_owed, served = served, times = times, heads = heads, floors = floors, wanted = wanted,
   waiting = waiting, tenants = tenants, workers = workers, rate = rate, loads = loads,
 })

@@ -44,6 +44,7 @@ class Report(msgspec.Struct, kw_only=True):
     waiting: float  # tokens
     rate: float  # tokens a second that end here; 0 = not known
     heads: list[float]  # least tags that wait
+    floors: list[float] = msgspec.field(default_factory=lambda: [NOTHING] * 3)  # where newcomers begin
     charges: list[float]  # what classes were given since the last report, by share
     times: list[float]  # virtual times
     loads: Loads = {}
@@ -57,6 +58,7 @@ class Reply(msgspec.Struct, kw_only=True):
     served: list[float] = msgspec.field(default_factory=lambda: [0.0] * 3)
     times: list[float] = msgspec.field(default_factory=lambda: [0.0] * 3)
     heads: list[float] = msgspec.field(default_factory=lambda: [NOTHING] * 3)
+    floors: list[float] = msgspec.field(default_factory=lambda: [NOTHING] * 3)
     wanted: int = 0  # places for what waits elsewhere
     waiting: float = 0.0  # tokens
     tenants: int = 0

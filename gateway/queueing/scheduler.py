@@ -46,6 +46,7 @@ class Scheduler:
         self.used = 0
         self.expired: list[Entry] = []  # too late when their turn came; their owner takes them
         self._held: dict[Hashable, int] = {}  # places by tenant
+        self._out: dict[tuple[Hashable, int], set[Entry]] = {}  # at replicas, by tenant and class
         self._present: dict[Hashable, int] = {}  # requests by tenant, waiting or at a replica
         self._numbers = count(1)
 
@@ -65,13 +66,22 @@ class Scheduler:
         self.limit, self.limit_owed = limit, limit_owed
 
     def floor(self, index: int, now: float) -> float:
-        """Where a newcomer to a class begins: at its virtual time, or with the least tag that waits. The
-        latter can lie before: what runs is let go by estimates, and what waits moves forward as they turn out
-        to be high."""
-        lane = self.lanes[index]
-        first = lane.first()
-        floor = lane.time if first is None else min(lane.time, first.key)
-        return min(floor, self.elsewhere.said.heads[index]) if self.elsewhere.waits(index, now) else floor
+        """Where a newcomer to a class begins: at its virtual time, or level with the tenant that was served
+        least of those that wait. The latter lies before, since what runs was charged by estimates that it may
+        not use."""
+        floors = [self.lanes[index].time, self._least_served(index)]
+        if self.elsewhere.waits(index, now):
+            floors.append(self.elsewhere.said.floors[index])
+        return min(floor for floor in floors if floor != NOTHING)
+
+    def _least_served(self, index: int) -> float:
+        """Among those that wait, what runs left out."""
+        flows = self.lanes[index].first_few(LOOKED_AT)
+        return min((max(0.0, flow.key - self._out_of(flow.owner, index)) for flow in flows), default=NOTHING)
+
+    def _out_of(self, tenant: Hashable, index: int) -> float:
+        """Length of what a tenant has at replicas."""
+        return sum(entry.ticket.length for entry in self._out.get((tenant, index), ()))
 
     # In and out.
 
@@ -127,6 +137,10 @@ class Scheduler:
         _add_to(self._held, entry.tenant, -entry.taken)
         _add_to(self._present, entry.tenant, -1)
         entry.taken = 0
+        out = self._out[entry.tenant, ticket.index]
+        out.discard(entry)
+        if not out:
+            del self._out[entry.tenant, ticket.index]
         kept = used_tokens + ticket.load_tokens if ticket.served else 0
         self.lanes[entry.index].charge(kept - ticket.tokens)
         if ticket.served and self._crowded(now):
@@ -169,6 +183,7 @@ class Scheduler:
             waiting=self.bounds.all.tokens,
             rate=self.admission.rate.tokens_per_s,
             heads=[NOTHING if (flow := lane.first()) is None else flow.key for lane in self.lanes],
+            floors=[self._least_served(index) for index in range(len(self.lanes))],
             charges=[lane.unsent for lane in self.lanes],
             times=[lane.time for lane in self.lanes],
             loads=loads,
@@ -218,6 +233,7 @@ class Scheduler:
         entry.taken = self._need(entry)
         self.used += entry.taken
         _add_to(self._held, entry.tenant, entry.taken)
+        self._out.setdefault((entry.tenant, entry.ticket.index), set()).add(entry)
         _add_to(self._present, entry.tenant, 1)
         return entry
 

@@ -101,4 +101,7 @@ def _sums(others: list[_Last], now: float) -> Reply:
             for c, head in enumerate(report.heads):
                 if head >= 0 and (reply.heads[c] < 0 or head < reply.heads[c]):
                     reply.heads[c] = head
+            for c, floor in enumerate(report.floors):
+                if floor >= 0 and (reply.floors[c] < 0 or floor < reply.floors[c]):
+                    reply.floors[c] = floor
     return reply

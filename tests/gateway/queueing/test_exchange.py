@@ -37,6 +37,7 @@ REPORT = st.builds(
     waiting=st.integers(0, 10_000).map(float),
     rate=st.integers(0, 1_000).map(float),
     heads=THREE,
+    floors=THREE,
     charges=st.lists(st.integers(-1_000, 9_000).map(float), min_size=3, max_size=3),
     times=st.lists(st.integers(0, 40_000).map(float), min_size=3, max_size=3),
     loads=st.dictionaries(st.sampled_from(["http://a", "http://b"]), st.tuples(COUNT, COUNT), max_size=2),

@@ -49,7 +49,7 @@ def test_a_deadline_is_read_from_our_header_or_the_sdks(
 @pytest.mark.parametrize("value", ["", "0", "-5", "1.5", "1e3", "soon", "٣", "1" * 11])
 def test_a_deadline_that_is_no_number_is_refused(value: str) -> None:
     with pytest.raises(BadRequest) as refused:
-        deadline_s({"headers": [(b"x-motet-deadline-ms", value.encode("utf-8"))]})  # type: ignore[typeddict-item]  # all that is read
+        deadline_s(scope(x_motet_deadline_ms=value))
     assert refused.value.param == "x-motet-deadline-ms"
 
 

@@ -102,8 +102,8 @@ class DiskCache:
                 entry.leases -= 1
 
     def contains(self, owner: str, artefact: str) -> bool:
-        with self._lock:
-            return f"{owner}.{artefact}" in self._entries
+        """Takes no lock, since whoever holds it may be deleting files."""
+        return f"{owner}.{artefact}" in self._entries
 
     def forget(self, owner: str, artefact: str) -> bool:
         """Deletes the file unless it is leased (then it goes when room is needed). Whether it is gone."""
@@ -211,8 +211,10 @@ class DiskCache:
 
     def _make_room(self, download: _Download, size: int, path: str) -> None:
         with self._lock:
-            if not self._evict(self._budget_bytes - size):
+            most_bytes = self._budget_bytes - size
+            if self._held_bytes() > most_bytes:  # nobody else's file would help
                 raise NoRoom(f"{path} has {size} bytes; the cache of {self._budget_bytes} bytes is in use")
+            self._evict(most_bytes)
             download.size = size
 
     def _fetch(self, path: str, artefact: str, target: Path) -> None:
@@ -256,16 +258,14 @@ class DiskCache:
                         self._drop(key)
         return entry.checked
 
-    def _evict(self, most_bytes: int) -> bool:
-        """Deletes unleased files, oldest first, until at most `most_bytes` are used; whether that was
-        reached."""
+    def _evict(self, most_bytes: int) -> None:
+        """Deletes unleased files, oldest first, until at most `most_bytes` are used or none is left."""
         idle = [key for key, entry in self._entries.items() if not entry.leases]
         for key in idle:
             if self._used_bytes() <= most_bytes:
                 break
             self._drop(key)
             self._evictions += 1
-        return self._used_bytes() <= most_bytes
 
     def _drop(self, key: str) -> None:
         with contextlib.suppress(OSError):  # a file that can't be deleted is found again at the next start
@@ -273,8 +273,13 @@ class DiskCache:
         del self._entries[key]
 
     def _used_bytes(self) -> int:
-        held = sum(download.size for download in self._downloads.values())
-        return held + sum(entry.size for entry in self._entries.values())
+        idle = sum(entry.size for entry in self._entries.values() if not entry.leases)
+        return self._held_bytes() + idle
+
+    def _held_bytes(self) -> int:
+        """Of downloads and leased files, which stay."""
+        leased = sum(entry.size for entry in self._entries.values() if entry.leases)
+        return leased + sum(download.size for download in self._downloads.values())
 
     def _take_folder(self) -> int:
         with translated(str(self._directory)):

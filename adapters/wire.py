@@ -6,6 +6,7 @@ They live here because gateway and engine may share no code but `adapters/` (doc
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, TypeVar, Union
 
 import msgspec
@@ -30,6 +31,7 @@ Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
 Stop = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_CHARS)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_TOKEN_KEY = re.compile("0|[1-9][0-9]{0,8}")  # one spelling for each id, so that no two keys mean the same
 
 
 class _Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -115,7 +117,7 @@ class _Generate(_Wire, frozen=True, kw_only=True):
                 "'stream_options' is only allowed when 'stream' is true.", "stream_options", "invalid_value"
             )
         for token in self.logit_bias or {}:
-            if not (token.isascii() and token.isdigit() and len(token) < 10):
+            if not _TOKEN_KEY.fullmatch(token):
                 raise RequestRefused(
                     f"Invalid key in 'logit_bias': {token[:32]!r}. Keys are token ids.",
                     "logit_bias",

@@ -1,4 +1,4 @@
-"""How a child process of the engine ends with the process that started it."""
+"""How a child process of the engine ends with the process that started it, and with nothing else."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ PR_SET_PDEATHSIG = 1
 
 def end_with(parent: int) -> None:
     """From now on this process is killed when process `parent`, its starter, dies; for times in which nobody
-    here looks. Raises `SystemExit` when it is dead already."""
+    here looks. It is also the parent's to end it: a supervisor that tells all processes of a service to stop
+    must not cut off what the parent still drains. Raises `SystemExit` when the parent is dead already."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     _signal_at_parents_end(signal.SIGKILL)
     if os.getppid() != parent:
         raise SystemExit(1)
 
 
 def outlive_parent() -> None:
-    """Undoes `end_with`: this process looks itself."""
+    """Lets this process outlive its parent: it looks itself."""
     _signal_at_parents_end(0)
 
 

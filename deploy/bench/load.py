@@ -39,7 +39,7 @@ class Ask:
 
 @dataclass
 class Answer:
-    """Times in seconds after the request was sent."""
+    """Times in seconds after the request was sent; in an open loop, after it was due."""
 
     ask: Ask
     frames_s: list[float] = field(default_factory=list)  # frames with text
@@ -84,8 +84,10 @@ class Sample:
         """Between two frames of one stream."""
         return 1000 * percentile([gap for answer in self.answers for gap in answer.gaps_s], share)
 
-    def only(self, models: Sequence[str]) -> Sample:
-        return Sample([answer for answer in self.answers if answer.ask.model in models], self.seconds)
+    def without(self, asks: Sequence[Ask]) -> Sample:
+        """The same without what was answered to some, the first of each stream for example."""
+        left_out = {id(ask) for ask in asks}
+        return Sample([answer for answer in self.answers if id(answer.ask) not in left_out], self.seconds)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -104,12 +106,19 @@ async def run(endpoint: Endpoint, asks: Sequence[Ask], streams: int) -> Sample:
 
 
 async def run_beside(
-    endpoint: Endpoint, asks: Sequence[Ask], streams: int, noise: Sequence[Ask], noise_streams: int
+    endpoint: Endpoint,
+    asks: Sequence[Ask],
+    streams: int,
+    noise: Sequence[Ask],
+    noise_streams: int,
+    *,
+    ahead_s: float = 1.0,
 ) -> Sample:
-    """The same while `noise` is asked again and again by other clients, whose answers aren't counted."""
+    """The same while `noise` is asked again and again by other clients, whose answers aren't counted. It
+    begins `ahead_s` earlier."""
     async with _session() as session:
         beside = asyncio.create_task(_drain(session, endpoint, _forever(noise), noise_streams))
-        await asyncio.sleep(1.0)  # until the noise is under way
+        await asyncio.sleep(ahead_s)
         began = time.perf_counter()
         try:
             answers = await _drain(session, endpoint, iter(asks), streams)
@@ -122,17 +131,17 @@ async def run_beside(
         return Sample(checked(answers), seconds)
 
 
-async def run_open(endpoint: Endpoint, asks: Sequence[Ask], rate: float, seed: object) -> list[Answer]:
-    """An open loop: requests arrive as a Poisson process of `rate` a second, whatever the answers do."""
+async def run_open(calls: Sequence[tuple[Endpoint, Ask]], rate: float, seed: object) -> list[Answer]:
+    """An open loop: requests arrive as a Poisson process of `rate` a second, whatever the answers do. A
+    closed loop would slow with the server and hide its queue."""
     dice = random.Random(str(seed))  # noqa: S311 - arrivals, not secrets
     async with _session() as session:
-        loop = asyncio.get_running_loop()
-        due, calls = loop.time(), []
-        for ask in asks:
+        due, tasks = time.perf_counter(), []
+        for endpoint, ask in calls:
             due += dice.expovariate(rate)
-            await asyncio.sleep(max(0.0, due - loop.time()))
-            calls.append(asyncio.create_task(_call(session, endpoint, ask)))
-        return list(await asyncio.gather(*calls))
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            tasks.append(asyncio.create_task(_call(session, endpoint, ask, due)))
+        return list(await asyncio.gather(*tasks))
 
 
 def checked(answers: Sequence[Answer]) -> Sequence[Answer]:
@@ -172,8 +181,10 @@ async def _drain(
     return answers
 
 
-async def _call(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> Answer:
-    answer, began = Answer(ask), time.perf_counter()
+async def _call(
+    session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask, due: float | None = None
+) -> Answer:
+    answer, began = Answer(ask), time.perf_counter() if due is None else due
     headers = {**endpoint.headers, **endpoint.by_model.get(ask.model, {})}
     if ask.tenant:
         headers["x-motet-tenant"] = ask.tenant

@@ -42,13 +42,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def commit(root: Path) -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=10"],  # noqa: S607 - the git of whoever runs this
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=10"],  # noqa: S607 - of whoever runs this
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:  # a bare machine has none
+        return "unknown"
     return done.stdout.strip() or "unknown"
 
 

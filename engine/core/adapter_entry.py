@@ -26,6 +26,14 @@ class Reason(StrEnum):
     HOST = "host"  # its slot was emptied since it left host memory
 
 
+@dataclass(slots=True)
+class Wait:
+    """For a slot, or for host memory. Others make way only while nothing else is lacking."""
+
+    since: float
+    tried: float  # last, when it could have begun at once
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """An adapter that is not absent, or that somebody wants."""

@@ -51,7 +51,7 @@ class Heat:
         return self._bar(min(self._usual, self._history.popularity(waiter.artefact, self._now)))
 
     def shields(self, occupant: Entry, bar: float) -> bool:
-        return self._first.get(occupant, -math.inf) >= bar
+        return not occupant.leaving and self._first.get(occupant, -math.inf) >= bar
 
     def is_entitled(self, waiter: Entry) -> bool:
         """Whether one that waits should have one of the shielded slots, since fewer are popular."""

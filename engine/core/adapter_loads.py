@@ -7,7 +7,7 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
-from engine.core.adapter_entry import Entry, Lane
+from engine.core.adapter_entry import Entry, Lane, Wait
 from engine.core.adapter_history import History
 from engine.core.adapter_loader import Loaders
 from engine.core.adapter_rates import LoadRates
@@ -33,7 +33,7 @@ class LoadQueue:
         self._limits = {Lane.DISK: config.loader_threads, Lane.STORE: config.adapters.store_threads}
         self._pending: OrderedDict[str, Entry] = OrderedDict()
         self._loading: dict[str, Entry] = {}
-        self._room_wanted: dict[str, float] = {}  # waits for room in host memory since
+        self._room_wanted: dict[str, Wait] = {}  # of requests, for room in host memory
 
     @property
     def is_busy(self) -> bool:
@@ -86,13 +86,19 @@ class LoadQueue:
         self._rates.charge(entry.owner, now, num_bytes=num_bytes)
 
     def late_for_room(self, now: float) -> list[Entry]:
-        """Who has waited for host memory for too long, longest first."""
+        """Who has waited for host memory for too long and lacks nothing else (a thread, its owner's rate),
+        longest first."""
         late = [
-            (since, artefact)
-            for artefact, since in self._room_wanted.items()
-            if now - since > self._config.drain_after_s
+            (wait.since, artefact)
+            for artefact, wait in self._room_wanted.items()
+            if now - wait.since > self._config.drain_after_s >= now - wait.tried
         ]
         return [self._pending[artefact] for _, artefact in sorted(late)]
+
+    def is_late(self, entry: Entry, now: float) -> bool:
+        """Whether it has waited for host memory for too long."""
+        wait = self._room_wanted.get(entry.artefact)
+        return wait is not None and now - wait.since > self._config.drain_after_s
 
     def take_expired(self, now: float) -> list[Entry]:
         """Hints whose time has passed before their load could begin."""
@@ -120,8 +126,8 @@ class LoadQueue:
                 continue
             blocked.add(entry.owner)
             if entry.users:
-                since = self._room_wanted.setdefault(entry.artefact, now)
-                if now - since > self._config.drain_after_s and not exceeds_share(entry, need):
+                self._room_wanted.setdefault(entry.artefact, Wait(now, now)).tried = now
+                if self.is_late(entry, now) and not exceeds_share(entry, need):
                     kept += need
 
     def likely_bytes(self, entry: Entry) -> int:
@@ -169,8 +175,7 @@ class LoadQueue:
         """Requests first, those late for room before others, then owners with fewer loads under way (one
         owner's slow store must not keep the others out), then hints by when they are due; order of arrival
         decides the rest."""
-        since = self._room_wanted.get(entry.artefact, math.inf)
-        late_since = since if now - since > self._config.drain_after_s else math.inf
+        late_since = self._room_wanted[entry.artefact].since if self.is_late(entry, now) else math.inf
         return (entry.users == 0, late_since, count, entry.hint_by if entry.users == 0 else 0.0)
 
     def _begin(self, entry: Entry, now: float) -> None:

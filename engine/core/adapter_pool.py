@@ -115,6 +115,10 @@ class AdapterPool:
         self._touch(entry)
         return place.number
 
+    def stop_waiting(self, ref: AdapterRef) -> None:
+        """Of its requests, none waits to run any more."""
+        self._stop_waiting_for_slot(self._entries[ref.artefact])
+
     def num_bytes(self, artefact: str) -> int:
         """In host memory; 0 while it is absent."""
         entry = self._entries.get(artefact)
@@ -315,8 +319,9 @@ class AdapterPool:
     # Host memory
 
     def _make_room(self, newcomer: Entry, need: int) -> bool:
-        """Whether so many bytes of host memory are free, perhaps since others have left it."""
-        also_wanted = bool(self._loads.late_for_room(self._now))
+        """Whether so many bytes of host memory are free, perhaps since others have left it. Only one that has
+        waited too long drives out what others wait for."""
+        also_wanted = self._loads.is_late(newcomer, self._now)
         victims = self._host.victims(newcomer, need, now=self._now, also_wanted=also_wanted)
         for victim in victims or ():
             self._evict_from_host(victim, Reason.DRAINED if victim.leaving else Reason.ROOM)

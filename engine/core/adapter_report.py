@@ -38,7 +38,7 @@ def snapshot_of(
         host=_tier(host.entries, host.used_bytes, host.budget_bytes, host.evictions),
         num_slots=slots.num_slots,
         waiting_for_slot=len(slots.waiting),
-        longest_slot_wait_ms=1000 * max((now - since for since in slots.waiting.values()), default=0.0),
+        longest_slot_wait_ms=1000 * max((now - wait.since for wait in slots.waiting.values()), default=0.0),
         pending_requests=sum(entry.users > 0 for entry in pending),
         pending_hints=sum(entry.users == 0 for entry in pending),
         loading={lane.value: lanes[lane] for lane in Lane},

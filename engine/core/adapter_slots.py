@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.core.adapter_claims import Aging, Claims, Shares
-from engine.core.adapter_entry import Entry, Reason
+from engine.core.adapter_entry import Entry, Reason, Wait
 from engine.core.adapter_heat import Heat
 from engine.core.adapter_history import History
 from engine.core.adapter_rules import AdapterRules
@@ -57,7 +57,7 @@ class SlotTable:
         self._rules = rules
         self._history = history
         self._slots = [_Slot() for _ in range(num_slots)]
-        self.waiting: dict[Entry, float] = {}  # in host memory, want a slot, since when
+        self.waiting: dict[Entry, Wait] = {}  # in host memory, want a slot
         self._picture: _Picture | None = None
         self._changes = 0
         self._waiting_bytes: dict[str, int] = {}  # of adapters for which slots are reserved
@@ -101,7 +101,7 @@ class SlotTable:
         else:
             place = self._first_place(entry, now)
         if place is None:
-            self.waiting.setdefault(entry, now)
+            self.waiting.setdefault(entry, Wait(now, now)).tried = now
         return place
 
     def install(self, entry: Entry, place: Place, now: float) -> None:
@@ -144,12 +144,13 @@ class SlotTable:
     def balance(self, now: float, rule: Draining) -> None:
         """Keeps slots for adapters that have waited too long, longest first, and for popular ones that have
         no shielded slot yet."""
-        for entry, since in sorted(self.waiting.items(), key=lambda item: (item[1], item[0].used)):
+        for entry, wait in sorted(self.waiting.items(), key=lambda item: (item[1].since, item[0].used)):
             if all(slot.reserved_for is not None for slot in self._slots):
                 break
-            if entry.artefact in self._waiting_bytes:
+            lacks_other = self.is_open(entry) or now - wait.tried > rule.tenure_s
+            if lacks_other or entry.artefact in self._waiting_bytes:
                 continue
-            is_late = now - since > rule.tenure_s
+            is_late = now - wait.since > rule.tenure_s
             if is_late or (entry.slot is None and self._look(now).heat.is_entitled(entry)):
                 self._reserve(entry, now, rule)
 
@@ -234,7 +235,8 @@ class SlotTable:
         return sorted(slots, key=lambda slot: (0, 0) if slot.occupant is None else rule.order(slot.occupant))
 
     def _bar(self, waiter: Entry, now: float) -> float:
-        return self._look(now).heat.bar(waiter, waited_s=now - self.waiting.get(waiter, now))
+        wait = self.waiting.get(waiter)
+        return self._look(now).heat.bar(waiter, waited_s=0.0 if wait is None else now - wait.since)
 
     def _look(self, now: float) -> _Picture:
         """The claims and the heat of this moment; many that wait are held against them."""

@@ -36,7 +36,7 @@ class Admission:
         self._adapters = adapters
         self._fair = fair
         self._now = 0.0
-        self._reserved: Counter[str] = Counter()  # blocks kept in this step for requests that wait, by tenant
+        self._reserved: dict[Sequence, int] = {}  # blocks kept in this step for those that wait, as asked
         self._held: Counter[str] = Counter()  # blocks, by tenant
         self._lingering: set[Sequence] = set()  # run no more, but a submitted step still uses their slots
         self.limit = RunningLimit(config.max_running, config.target_itl_ms)
@@ -65,6 +65,7 @@ class Admission:
             self._give_back(sequence)
         elif sequence.state is State.WAITING:
             self.waiting.remove(sequence)
+            self._stop_waiting_for_slot(sequence)
         sequence.state = State.FINISHED
 
     def preempt(self, sequence: Sequence) -> None:
@@ -115,7 +116,11 @@ class Admission:
         return True
 
     def could_admit(self, sequence: Sequence) -> bool:
-        return not self.is_full and self._is_ready(sequence) and self.num_lacking(sequence) <= 0
+        """The same without admitting it, since it may not be its turn. It counts as asked: what it has lacked
+        for too long is kept until its turn comes."""
+        if self.is_full or not self._is_ready(sequence):
+            return False
+        return self._has_blocks(sequence, self._match(sequence))
 
     def lacks_room(self, sequence: Sequence) -> bool:
         """Whether nothing but room keeps a sequence from running."""
@@ -160,24 +165,29 @@ class Admission:
         return self._store.match(sequence.keys((sequence.total - 1) // block_size, block_size))
 
     def _has_blocks(self, sequence: Sequence, shared: list[int]) -> bool:
-        if self._num_lacking(sequence, shared) <= 0:
-            return True
-        self._note_blocked(sequence)
+        is_lacking = self._num_lacking(sequence, shared) > 0
+        if is_lacking:
+            self._note_blocked(sequence)
         if self.is_late(sequence):
-            self._reserved[sequence.request.add.tenant] += self._num_needed(sequence, shared)
-        return False
+            self._reserved[sequence] = self._num_needed(sequence, shared)
+        return not is_lacking
 
     def _num_lacking(self, sequence: Sequence, shared: list[int]) -> int:
         floor = self._config.watermark_blocks if self.running else 0
-        needed = self._num_needed(sequence, shared) + floor + self._reserved_from(sequence.request.add.tenant)
+        needed = self._num_needed(sequence, shared) + floor + self._reserved_from(sequence)
         return needed - self._store.num_allocatable
 
-    def _reserved_from(self, tenant: str) -> int:
-        """Blocks that a tenant has to leave: nothing is kept for those that hold more than it does."""
-        held = self._held[tenant]
-        return sum(
-            count for other, count in self._reserved.items() if other == tenant or self._held[other] <= held
-        )
+    def _reserved_from(self, sequence: Sequence) -> int:
+        """Blocks that it has to leave to those that were asked before it: nothing is kept for tenants that
+        hold more than its own."""
+        tenant, total = sequence.request.add.tenant, 0
+        for other, count in self._reserved.items():
+            if other is sequence:
+                break
+            other_tenant = other.request.add.tenant
+            if other_tenant == tenant or self._held[other_tenant] <= self._held[tenant]:
+                total += count
+        return total
 
     def _num_needed(self, sequence: Sequence, shared: list[int]) -> int:
         return self._config.blocks_for(sequence.total) - len(shared) + self._store.num_cached(shared)
@@ -196,6 +206,7 @@ class Admission:
         sequence.computed = len(shared) * self._config.block_size
         sequence.num_published = len(shared)
         sequence.blocked_since = None
+        self._reserved.pop(sequence, None)
         self._pin(sequence)
         self._fair.charge_cached(sequence)
         if request.first_scheduled is None:
@@ -235,3 +246,8 @@ class Admission:
         if sequence.request.add.adapter is not None:
             self._adapters.unpin(sequence.request.add.adapter)
             sequence.slot = BASE_SLOT
+
+    def _stop_waiting_for_slot(self, sequence: Sequence) -> None:
+        adapter = sequence.request.add.adapter
+        if adapter is not None and all(s.request.artefact != adapter.artefact for s in self.waiting):
+            self._adapters.stop_waiting(adapter)

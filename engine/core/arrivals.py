@@ -53,7 +53,7 @@ class Arrivals:
             case Retire():
                 self._core.adapters.retire(frame.adapter)
             case Drain():
-                self._open.close_all(Outcome.ABORTED, SHUTTING_DOWN)
+                self._open.close_all(Outcome.CORE_FAILED, SHUTTING_DOWN)
                 self.draining = True
             case _:
                 raise AssertionError(f"no such frame: {frame!r}")
@@ -75,7 +75,7 @@ class Arrivals:
         request = Request(add, self._core.model.base_digest, self._next_number, now)
         self._next_number += len(request.sequences)
         if self.draining:
-            self._open.close(request, Outcome.ABORTED, SHUTTING_DOWN)
+            self._open.close(request, Outcome.CORE_FAILED, SHUTTING_DOWN)
         elif reason := self._intake.refusal(add, len(self._open)):
             self._open.close(request, Outcome.REFUSED, reason)
         elif self._core.journal.is_full:

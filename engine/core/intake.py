@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.core.limits import CoreConfig, ModelFacts
+from engine.core.limits import MAX_PROMPT_LOGPROBS, CoreConfig, ModelFacts
 from engine.core.protocol import AddRequest
 
 
@@ -24,6 +24,10 @@ class Intake:
             return f"A token id is outside the vocabulary of {self._model.vocab_size}."
         if len(add.prompt) >= self._model.max_model_len:
             return f"The prompt leaves no room in a context of {self._model.max_model_len} tokens."
+        if _num_prompt_logprobs(add) > MAX_PROMPT_LOGPROBS:
+            return (
+                f"The prompt's log-probabilities are more than {MAX_PROMPT_LOGPROBS}, with the best tokens'."
+            )
         longest = min(len(add.prompt) + add.sampling.max_tokens, self._model.max_model_len)
         if self._never_fits(longest):
             return f"{longest} tokens are more than the whole KV cache holds."
@@ -33,3 +37,9 @@ class Intake:
         """Whether a sequence couldn't grow to this many tokens with all blocks for itself. The KV of the very
         last token is never computed."""
         return self._config.blocks_for(num_tokens - 1) > self._config.num_blocks
+
+
+def _num_prompt_logprobs(add: AddRequest) -> int:
+    if not add.sampling.prompt_logprobs:
+        return 0
+    return len(add.prompt) * (1 + (add.sampling.logprobs or 0))

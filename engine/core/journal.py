@@ -199,13 +199,22 @@ def _recover(directory: Path) -> tuple[str, int, Path]:
     id_file = directory / ID_FILE
     known = segments(directory)
     if not known:
-        journal_id = str(uuid.uuid4())
-        temporary = directory / f"{ID_FILE}.new"
-        temporary.write_text(journal_id)
-        temporary.replace(id_file)
-        return journal_id, 0, directory / f"segment-{1:020d}.jsonl"
+        return _new_id(id_file), 0, directory / f"segment-{1:020d}.jsonl"
     first_n, path = known[-1]
-    return id_file.read_text().strip(), _repair(path, first_n), path
+    found = id_file.read_text().strip() if id_file.exists() else ""
+    return found or _new_id(id_file), _repair(path, first_n), path
+
+
+def _new_id(path: Path) -> str:
+    """Also for lines whose id was lost: who follows the journal reads all of them again, and knows most."""
+    journal_id = str(uuid.uuid4())
+    temporary = path.with_suffix(".new")
+    with temporary.open("w") as file:
+        file.write(journal_id)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return journal_id
 
 
 def _repair(path: Path, first_n: int) -> int:

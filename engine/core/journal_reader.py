@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import msgspec
@@ -68,4 +69,6 @@ class JournalReader:
                 if line.n > after:
                     lines.append(line)
                     self._place = (line.n, path, offset)
+            if lines:  # a number that was read must not come back for another line after a power loss
+                os.fdatasync(file.fileno())
         return lines

@@ -10,12 +10,18 @@ from engine.core.adapter_rules import AdapterRules
 
 STATS_WORKING_S: Final = 0.25
 STATS_IDLE_S: Final = 1.0
+CHECK_EVERY_S: Final = 60.0
+"""An idle core asserts that blocks and slots add up, but no more often: with many that takes a while,
+and the next request may come meanwhile."""
 CLOSE_S: Final = 1.0
 """How long a core that stops waits for adapter loads under way."""
 MAX_TENANTS_KNOWN: Final = 4_096
 """Tenants whose served tokens are remembered; those with the least are forgotten past it."""
 MAX_TENANTS_SHOWN: Final = 64
 """Tenants in a picture of the scheduler."""
+MAX_PROMPT_LOGPROBS: Final = 3_000_000
+"""Log-probabilities of one prompt, the best tokens' included: they cross to the server in one message, at
+15 to 18 bytes each, and that has a limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from engine.core.counting import Reporter, TokenCounters
 from engine.core.ending import Endings
 from engine.core.in_flight import InFlight
 from engine.core.journal import Journal
-from engine.core.limits import STATS_IDLE_S, STATS_WORKING_S, CoreConfig, ModelFacts
+from engine.core.limits import CHECK_EVERY_S, STATS_IDLE_S, STATS_WORKING_S, CoreConfig, ModelFacts
 from engine.core.open_requests import OpenRequests
 from engine.core.plan import Runner
 from engine.core.protocol import Failed, FromCore, Outcome, Ready, ToCore
@@ -90,6 +90,7 @@ class Loop:
         self._results = Results(core, self._open, self._in_flight)
         self._stats_at = float("-inf")
         self._checked = True  # integrity, since the last request ended
+        self._checked_at = float("-inf")
 
     # The process
 
@@ -100,7 +101,7 @@ class Loop:
             self._serve()
         except PeerGone as gone:
             log.warning("the engine core stops: %s", gone)
-            self._end_all(Outcome.ABORTED, str(gone))
+            self._end_all(Outcome.CORE_FAILED, str(gone))
             return 1
         except Exception as error:
             log.exception("the engine core failed")
@@ -165,15 +166,14 @@ class Loop:
         self._checked = False
 
     def _fail(self, reason: str) -> None:
-        """Journals what is open, as far as the journal still works, and tells the server."""
-        frames: list[FromCore] = [Failed(reason)]
+        """Journals what is open, as far as the journal still works, and tells the server: of those that have
+        ended before, too."""
         try:
             self._end_all(Outcome.CORE_FAILED, reason)
-            frames = [*self._open.take_outbox(), *frames]
         except Exception:
             log.exception("open requests could not be journalled")
         try:
-            self._transport.send(frames)
+            self._transport.send([*self._open.take_outbox(), Failed(reason)])
         except PeerGone:
             log.warning("the server is gone too")
 
@@ -187,9 +187,9 @@ class Loop:
             self._stats_at = now
             outbox.append(self._reporter.stats(self._in_flight.num_submitted, self._tokens, now))
         self._transport.send(self._open.take_outbox())
-        if not self._open and not self._checked:
+        if not self._open and not self._checked and now - self._checked_at >= CHECK_EVERY_S:
             self.check()
-            self._checked = True
+            self._checked, self._checked_at = True, now
 
     @property
     def _stats_every_s(self) -> float:

@@ -24,7 +24,7 @@ class Outcome(StrEnum):
     ADAPTER_FAILED = "adapter_failed"  # its adapter could not be loaded
     REFUSED = "refused"  # the core could never have served it (longer than the whole KV cache, queue full)
     EXPIRED = "expired"  # its deadline passed before its first token
-    CORE_FAILED = "core_failed"  # its row failed alone, or the whole core died (the server reports that)
+    CORE_FAILED = "core_failed"  # its row failed alone, the replica stops, or the core died (says the server)
 
 
 class FinishReason(StrEnum):
@@ -137,7 +137,7 @@ class Retire(msgspec.Struct, frozen=True, tag="retire"):
 
 
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
-    """Abort what is left, flush the journal and exit 0."""
+    """End what is left, which is the replica's doing and bills nothing, flush the journal and exit 0."""
 
 
 ToCore = Union[AddRequest, Abort, StopChoice, Prefetch, Retire, Drain]  # noqa: UP007  (a runtime type for msgspec)

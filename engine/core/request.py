@@ -58,7 +58,7 @@ class Sequence:
         self.num_published = 0  # blocks of this table that were named, or taken by name
         self.blocked_since: float | None = None  # when it first could not be admitted for want of room
         self.confirmed = not request.add.confirm_choices
-        self._keys: list[BlockKey] = []
+        self._keys: list[BlockKey] = []  # of the blocks after those that the prompt fills
 
     @property
     def num_known(self) -> int:
@@ -106,11 +106,13 @@ class Sequence:
 
     def keys(self, count: int, block_size: int) -> list[BlockKey]:
         """Names of its first `count` blocks, all of whose tokens are known."""
-        while len(self._keys) < count:
-            start = len(self._keys) * block_size
-            parent = self._keys[-1] if self._keys else self.request.root
+        named = self.request.prompt_keys(count, block_size)
+        first = len(named)
+        for index in range(first + len(self._keys), count):
+            start = index * block_size
+            parent = self._keys[-1] if self._keys else named[-1] if named else self.request.root
             self._keys.append(extend_key(parent, self.tokens(start, start + block_size)))
-        return self._keys[:count]
+        return [*named, *self._keys[: count - first]]
 
 
 class Request:
@@ -122,6 +124,7 @@ class Request:
         self.arrived = arrived
         self.artefact = None if add.adapter is None else add.adapter.artefact
         self.root = root_key(base_digest, self.artefact, add.tenant, add.salt)
+        self._keys: list[BlockKey] = []  # of the blocks that the prompt fills, the same for all choices
         self.order = first_number  # arrival order; numbers only grow
         self.sequences = [Sequence(first_number + i, i, self) for i in range(add.num_choices)]
         self.outcome: Outcome | None = None
@@ -153,6 +156,15 @@ class Request:
         """Whether choice 0 is about to name the prompt's blocks, for the other choices to share. It doesn't
         if it ends first: its first token may be its last, and become known after it was preempted."""
         return not self.prompt_computed and self.sequences[0].state is not State.FINISHED
+
+    def prompt_keys(self, count: int, block_size: int) -> list[BlockKey]:
+        """Names of its first `count` blocks, or of as many as the prompt fills."""
+        count = min(count, len(self.prompt) // block_size)
+        for index in range(len(self._keys), count):
+            parent = self._keys[-1] if self._keys else self.root
+            start = index * block_size
+            self._keys.append(extend_key(parent, self.prompt[start : start + block_size]))
+        return self._keys[:count]
 
     def priority(self, now: float, aging_s: float) -> tuple[int, int]:
         """Lower goes first: class, raised by one for each `aging_s` since arrival, then arrival."""

@@ -192,14 +192,19 @@ class Scheduler:
         if self._config.adapters_per_step >= self._config.num_slots:
             return iter(parts)  # what runs is in slots
         rows: Counter[str] = Counter()
+        late: set[str] = set()  # has waited for room too long, and has it now
         for sequence in chain.from_iterable(parts):
             artefact = sequence.request.artefact
             if artefact is None:
                 continue
-            is_running = sequence.state is State.RUNNING
-            if is_running or artefact in rows or self._admission.could_admit(sequence):
-                rows[artefact] += 1
-        turn = {None, *self._turns.choose(rows)}
+            if sequence.state is not State.RUNNING:
+                is_late = self._admission.is_late(sequence)
+                if (is_late or artefact not in rows) and not self._admission.could_admit(sequence):
+                    continue
+                if is_late:
+                    late.add(artefact)
+            rows[artefact] += 1
+        turn = {None, *self._turns.choose(rows, late)}
         return ([s for s in part if s.request.artefact in turn] for part in parts)
 
     def _is_awaited(self) -> bool:

@@ -21,6 +21,7 @@ from engine.core.backlog import Backlog
 from engine.core.protocol import FromCore, ToCore
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""The socket is closed on whoever sends a larger one."""
 MAX_QUEUED_MESSAGES: Final = 64
 """Messages a socket queues before it is full, each way and each end."""
 MAX_BATCH: Final = 1_024
@@ -83,8 +84,10 @@ class CoreTransport:
 
     def send(self, frames: Sequence[FromCore]) -> None:
         """Hands frames to the server, in order. Raises `PeerGone` when it hasn't read for too long."""
-        if frames and not self._held and self._try_send(frames):
-            return
+        if frames and not self._held:
+            data = _ENCODER.encode(frames)
+            if len(data) <= MAX_MESSAGE_BYTES and self._try_send(data):
+                return
         for frame in frames:
             self._held.add(frame)
         if len(self._held) > MAX_HELD_FRAMES:
@@ -94,9 +97,10 @@ class CoreTransport:
     def flush(self) -> None:
         """Sends what is held, as far as the socket has room."""
         while self._held and self._socket.poll(0, zmq.POLLOUT):
-            if not self._try_send(self._held.frames(MAX_BATCH)):
+            count, data = self._batch()
+            if not self._try_send(data):
                 return
-            self._held.drop(MAX_BATCH)
+            self._held.drop(count)
 
     def wake(self) -> None:
         """Ends a `wait`; may be called from any thread."""
@@ -116,9 +120,17 @@ class CoreTransport:
         os.close(self._wake_read)
         os.close(self._wake_write)
 
-    def _try_send(self, frames: Sequence[FromCore]) -> bool:
+    def _batch(self) -> tuple[int, bytes]:
+        """As many held frames as fit in one message, and the message."""
+        count = min(MAX_BATCH, len(self._held))
+        while len(data := _ENCODER.encode(self._held.frames(count))) > MAX_MESSAGE_BYTES and count > 1:
+            count //= 2
+        assert len(data) <= MAX_MESSAGE_BYTES, "a frame fits in a message"
+        return count, data
+
+    def _try_send(self, data: bytes) -> bool:
         try:
-            self._socket.send(_ENCODER.encode(frames), zmq.NOBLOCK)
+            self._socket.send(data, zmq.NOBLOCK)
         except zmq.Again:
             return False
         return True
@@ -153,8 +165,14 @@ class ServerTransport:
         self._look_at_monitor()  # a signal comes only once somebody has looked
 
     async def send(self, *frames: ToCore) -> None:
-        """Sends frames as one message, in order; waits while the core's queue is full or no core is there."""
+        """Sends frames in order, as one message if they fit; waits while the core's queue is full or no core
+        is there."""
         data = _ENCODER.encode(frames)
+        if len(data) > MAX_MESSAGE_BYTES and len(frames) > 1:
+            middle = len(frames) // 2
+            await self.send(*frames[:middle])
+            await self.send(*frames[middle:])
+            return
         while True:
             try:
                 self._socket.send(data, zmq.NOBLOCK)

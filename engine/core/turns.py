@@ -8,6 +8,7 @@ them in a step nobody waits for more than patience + ceil(n / m) steps.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from typing import Final
 
 ROUNDS: Final = 2
@@ -22,14 +23,18 @@ class AdapterTurns:
         self._last: dict[str, int] = {}  # the step of its last turn, or in which it came
         self._step = 0
 
-    def choose(self, rows: Counter[str]) -> set[str]:
-        """The adapters of the next step, of those that have `rows`."""
+    def choose(self, rows: Counter[str], late: Set[str] = frozenset()) -> set[str]:
+        """The adapters of the next step, of those that have `rows`. One that comes `late` is
+        overdue at once."""
         self._step += 1
         if len(rows) <= self._most:
             self._last.clear()
             return set(rows)
-        self._last = {adapter: self._last.get(adapter, self._step - 1) for adapter in rows}
         patience = ROUNDS * -(-len(rows) // self._most)
+        self._last = {
+            adapter: self._last.get(adapter, self._step - (patience if adapter in late else 1))
+            for adapter in rows
+        }
         chosen = sorted(rows, key=lambda adapter: self._urgency(adapter, rows[adapter], patience))
         chosen = chosen[: self._most]
         self._last.update(dict.fromkeys(chosen, self._step))

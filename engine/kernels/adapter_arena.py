@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -98,41 +97,47 @@ class Placed:
 @dataclass(frozen=True)
 class HostRun:
     """An adapter as it will lie in an arena, in host memory (pinned, if it was packed so). Offsets are those
-    in the run; where there is no module the rank is 0."""
+    in the run; where there is no module the rank is 0.
 
-    data: Tensor  # bfloat16 [elements], pages one after the other
+    Each page has memory of its own, of one size for all adapters: torch never returns pinned memory, and
+    gives out again what was let go for the same power of two alone.
+    """
+
+    pages: Sequence[Tensor]  # bfloat16 [elements of a page], fewer in the last
     a_at: Tensor  # int64 [layers, sites]
     b_at: Tensor  # int64 [layers, sites]
     rank: Tensor  # int32 [layers, sites]
     scale: Tensor  # float32 [layers, sites]
-    num_pages: int
     touched: frozenset[tuple[int, str]]  # (layer, group)
 
     @property
     def num_bytes(self) -> int:
         """Of host memory, which torch hands out in powers of two where it is pinned."""
-        size = self.data.nbytes
-        return 1 << (size - 1).bit_length() if size > 0 and self.data.is_pinned() else size
+        if not self.pages:
+            return 0
+        size = self.pages[0].untyped_storage().nbytes()
+        return len(self.pages) * (1 << (size - 1).bit_length() if self.pages[0].is_pinned() else size)
 
 
 def pack_for_arena(adapter: KernelAdapter, layout: ArenaLayout, *, pin: bool = False) -> HostRun:
     """Touches no device, so that a loader thread may call it; `pin` needs CUDA and lets the copy run beside
     the host's work."""
-    placed = layout.place(adapter)
-    shape = layout.num_layers, len(SITES)
-    data = torch.empty(placed[-1].end if placed else 0, dtype=torch.bfloat16, pin_memory=pin)
+    placed, page = layout.place(adapter), layout.page_elements
+    shape, count = (layout.num_layers, len(SITES)), layout.num_pages(placed)
+    pages = [torch.empty(page, dtype=torch.bfloat16, pin_memory=pin) for _ in range(count)]
     offsets = torch.zeros(2, *shape, dtype=torch.int64)
     rank = torch.zeros(shape, dtype=torch.int32, pin_memory=pin)
     scale = torch.zeros(shape, dtype=torch.float32, pin_memory=pin)
     for part in placed:
-        data[part.at : part.end].copy_(part.factor.reshape(-1))
+        start = part.at % page
+        pages[part.at // page][start : start + part.factor.numel()].copy_(part.factor.reshape(-1))
         offsets[0 if part.of_a else 1, part.layer, part.site] = part.at
     for (layer, site), factors in adapter.modules.items():
         rank[layer, SITES.index(site)] = factors.rank
         scale[layer, SITES.index(site)] = factors.scale
-    return HostRun(
-        data, offsets[0], offsets[1], rank, scale, layout.num_pages(placed), frozenset(adapter.touched)
-    )
+    if pages:
+        pages[-1] = pages[-1][: placed[-1].end - (count - 1) * page]
+    return HostRun(pages, offsets[0], offsets[1], rank, scale, frozenset(adapter.touched))
 
 
 class AdapterArena:
@@ -186,13 +191,13 @@ class AdapterArena:
         this slot, or of any cleared since), and a step with rows of this slot waits for `stream`.
         """
         available = len(self._free) + len(self._pages.get(slot, ()))
-        if run.num_pages > available:
-            need, have = run.num_pages * self.layout.page_bytes, available * self.layout.page_bytes
+        if len(run.pages) > available:
+            need, have = len(run.pages) * self.layout.page_bytes, available * self.layout.page_bytes
             raise ArenaFull(f"the adapter takes {need} bytes on the device, {have} are free")
         self._release(slot)
-        pages = self._take(run.num_pages)
+        pages = self._take(len(run.pages))
         with torch.cuda.stream(stream):
-            self._copy(run.data, pages)
+            self._copy(run.pages, pages)
             self._write_tables(slot, run, pages)
         self._pages[slot], self._touched[slot] = pages, run.touched
         self._touching.update(run.touched)
@@ -209,20 +214,13 @@ class AdapterArena:
         self._touching.subtract(self._touched.pop(slot, frozenset()))
 
     def _take(self, count: int) -> list[int]:
-        """Adjacent pages if there are, since they are filled by one copy: of the shortest stretch that will
-        do. Otherwise the first ones."""
-        stretches = [pages for pages in _adjacent(self._free) if len(pages) >= count]
-        taken = (min(stretches, key=len) if stretches else self._free)[:count]
-        self._free = sorted(set(self._free) - set(taken))
+        taken, self._free = self._free[:count], self._free[count:]
         return taken
 
-    def _copy(self, data: Tensor, pages: Sequence[int]) -> None:
-        page, done = self.layout.page_elements, 0
-        for stretch in _adjacent(pages):
-            part = data[done * page : (done + len(stretch)) * page]
-            start = stretch[0] * page
-            self.data[start : start + len(part)].copy_(part, non_blocking=True)
-            done += len(stretch)
+    def _copy(self, contents: Sequence[Tensor], pages: Sequence[int]) -> None:
+        for content, number in zip(contents, pages, strict=True):
+            start = number * self.layout.page_elements
+            self.data[start : start + len(content)].copy_(content, non_blocking=True)
 
     def _write_tables(self, slot: int, run: HostRun, pages: Sequence[int]) -> None:
         page = self.layout.page_elements
@@ -237,16 +235,3 @@ class AdapterArena:
 
 def _aligned(elements: int) -> int:
     return -(-elements // ALIGNED) * ALIGNED
-
-
-def _adjacent(pages: Sequence[int]) -> list[list[int]]:
-    """`pages`, sorted, in stretches of numbers that follow one another."""
-    if not pages:
-        return []
-    stretches = [[pages[0]]]
-    for before, number in pairwise(pages):
-        if number == before + 1:
-            stretches[-1].append(number)
-        else:
-            stretches.append([number])
-    return stretches

@@ -121,6 +121,7 @@ class GpuKernels:
             return torch.tensor(values, dtype=torch.int32, device=self._device)
 
         counts = [len(row.tokens) for row in rows]
+        assert sum(counts) <= self._attended.shape[0], "a step holds no more tokens than there is room for"
         tables = torch.zeros(self._max_rows, max(len(row.block_table) for row in rows), dtype=torch.int32)
         for table, row in zip(tables, rows, strict=False):
             table[: len(row.block_table)] = torch.tensor(row.block_table, dtype=torch.int32)

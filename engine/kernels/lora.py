@@ -49,11 +49,10 @@ class KernelAdapter:
 
 
 def prepare(adapter: HostAdapter) -> KernelAdapter:
-    """Transposes B. float16 becomes float32, which holds it exactly."""
-    modules = {
-        where: Factors(_kernel_dtype(a).contiguous(), _kernel_dtype(b).t().contiguous(), float(scale))
-        for where, (a, b, scale) in adapter.modules.items()
-    }
+    """Transposes B, and brings both factors of a module into one dtype, as kernels read them: bfloat16, or
+    float32, which holds any other exactly. They are copies: a view would keep all of its file's part in
+    memory, of which `num_bytes` tells nothing."""
+    modules = {where: _factors(a, b, float(scale)) for where, (a, b, scale) in adapter.modules.items()}
     return KernelAdapter(
         modules,
         num_bytes=sum(f.a.nbytes + f.b.nbytes for f in modules.values()),
@@ -62,8 +61,10 @@ def prepare(adapter: HostAdapter) -> KernelAdapter:
     )
 
 
-def _kernel_dtype(factor: Tensor) -> Tensor:
-    return factor if factor.dtype in (torch.bfloat16, torch.float32) else factor.float()
+def _factors(a: Tensor, b: Tensor, scale: float) -> Factors:
+    dtype = torch.bfloat16 if a.dtype is torch.bfloat16 is b.dtype else torch.float32
+    a, b = (factor.to(dtype, copy=True, memory_format=torch.contiguous_format) for factor in (a, b.t()))
+    return Factors(a, b, scale)
 
 
 class CFactor(ctypes.Structure):

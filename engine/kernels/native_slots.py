@@ -17,30 +17,38 @@ from engine.kernels.native import CPackedFactor, NativeLibrary
 from engine.kernels.shapes import LANES
 
 HUGE_PAGE = 1 << 21
+SMALL_RUN = 1 << 16  # what is too little for a huge page takes a multiple of this
 # Adapters of one rank would lie alike in their pages, and a step reads the same part of each at once: those
 # lines would push each other out of the few places that a cache has for them. So each begins elsewhere.
 STAGGER, STAGGERED = 8 * 1024 + 576, 16
 
 
 class Arena:
-    """Zeroed memory in huge pages where the system has them, handed out in parts of whole cache lines."""
+    """Zeroed memory, in huge pages where it fills half of one and the system has them, handed out in parts of
+    whole cache lines."""
 
     def __init__(self, num_bytes: int) -> None:
-        size = max(-(-num_bytes // HUGE_PAGE) * HUGE_PAGE, HUGE_PAGE)
+        is_huge = fills_huge_pages(num_bytes)
+        unit = HUGE_PAGE if is_huge else SMALL_RUN
+        self.num_bytes = max(-(-num_bytes // unit), 1) * unit
         # Private: shared memory, which Python takes by default, gets no huge pages.
-        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
+        self._map = mmap.mmap(-1, self.num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if is_huge and hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._array = np.frombuffer(self._map, np.uint8)
-        self._start, self._size = self._array.ctypes.data, len(self._map)
+        self._start = self._array.ctypes.data
         self._used = 0
 
     def take(self, num_bytes: int) -> int:
         """The address of a new part."""
         at = self._used
         self._used += _line(num_bytes)
-        assert self._used <= self._size
+        assert self._used <= self.num_bytes
         return self._start + at
+
+
+def fills_huge_pages(num_bytes: int) -> bool:
+    return 2 * num_bytes >= HUGE_PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,11 @@ class PackedAdapter:
     factors: Mapping[tuple[int, str], CPackedFactor]  # by (layer, site)
     touched: NDArray[np.uint8]  # [layers * groups]
     max_rank: int
-    num_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes of memory, up to whole pages."""
+        return self.arena.num_bytes
 
 
 class AdapterPacker:
@@ -73,7 +85,7 @@ class AdapterPacker:
     def pack(self, adapter: KernelAdapter) -> PackedAdapter:
         modules = {where: self._in_form(factors) for where, factors in adapter.modules.items()}
         num_bytes = sum(_line(a) + _line(b) for a, b in map(_factor_bytes, modules.values()))
-        stagger = next(self._packed) % STAGGERED * STAGGER
+        stagger = next(self._packed) % STAGGERED * STAGGER if fills_huge_pages(num_bytes) else 0
         arena = Arena(stagger + num_bytes)
         arena.take(stagger)
         touched = np.zeros((self._num_layers, len(GROUPS)), np.uint8)
@@ -89,7 +101,7 @@ class AdapterPacker:
                 is_bfloat16 = factors.a.dtype is torch.bfloat16
                 packed[layer, site] = CPackedFactor(a, b, factors.rank, is_bfloat16, factors.scale, 0)
                 touched[layer, index] = 1
-        return PackedAdapter(arena, packed, touched.reshape(-1), max(adapter.max_rank, 1), num_bytes)
+        return PackedAdapter(arena, packed, touched.reshape(-1), max(adapter.max_rank, 1))
 
     def _in_form(self, factors: Factors) -> Factors:
         """bfloat16 beside bfloat16 activations, else exact in float32."""

@@ -189,19 +189,22 @@ def _look_at(
     KEYS: tl.constexpr, BOUNDED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
     """One step of the running softmax of `query` [lines, DIM_PAD]: keys from `start` on, of which line m sees
-    those up to position `last`[m]; all of them if not `BOUNDED`. Scores are in powers of two."""
+    those up to position `last`[m]; all of them if not `BOUNDED`. With `scale`, scores are in powers of two.
+
+    `fma` leaves the compiler no choice: it would round a product that is masked before the subtraction, and
+    not round one that isn't, and a query's bits would follow how its prompt is cut."""
     k = _load(keys, table, start, end, kv_head, KV_HEADS, DIM, DIM_PAD, BLOCK_SIZE, KEYS, BOUNDED)
-    scores = tl.dot(query, k.to(query.dtype).T, input_precision="ieee") * scale
+    scores = tl.dot(query, k.to(query.dtype).T, input_precision="ieee")
     if BOUNDED:
         seen = (start + tl.arange(0, KEYS))[None, :] <= last[:, None]
         scores = tl.where(seen, scores, -float("inf"))
     v = _load(values, table, start, end, kv_head, KV_HEADS, DIM, DIM_PAD, BLOCK_SIZE, KEYS, BOUNDED)
-    new_top = tl.maximum(top, tl.max(scores, 1))
-    weights = tl.exp2(scores - new_top[:, None])
+    new_top = tl.maximum(top, tl.max(scores, 1) * scale)
+    weights = tl.exp2(tl.fma(scores, scale, -new_top[:, None]))
     fade = tl.exp2(top - new_top)
     sums = sums * fade[:, None]
     sums = tl.dot(weights.to(query.dtype), v.to(query.dtype), sums, input_precision="ieee")
-    return new_top, total * fade + tl.sum(weights, 1), sums
+    return new_top, tl.fma(total, fade, tl.sum(weights, 1)), sums
 
 
 @triton.jit

@@ -53,18 +53,21 @@ class AdapterFiles(Generic[P]):
         try:
             near = self.is_near(adapter)
             with self._cache.lease(adapter.owner, adapter.artefact, fetch=fetch) as path:
-                prepared = self._prepare(load(path, self._base))
+                read = load(path, self._base)
         except NotCached as error:
             raise NotNear from error
         except NotFound as error:
             raise AdapterUnavailable("The adapter is not in the store.") from error
-        except PackedCorrupt as error:
-            self._cache.forget(adapter.owner, adapter.artefact)
-            raise AdapterUnavailable(f"The adapter's file is damaged: {error}.") from error
         except WrongBase as error:
             raise AdapterUnavailable(f"The adapter does not fit the base: {error}.") from error
-        except (StoreError, OSError) as error:
+        except StoreError as error:
             raise AdapterUnavailable(f"The adapter could not be fetched: {error}.") from error
+        except (PackedCorrupt, OSError) as error:
+            self._cache.forget(adapter.owner, adapter.artefact)  # else it would fail here for ever
+            if not fetch:
+                raise NotNear from error
+            raise AdapterUnavailable(f"The adapter's file can't be read: {error}.") from error
+        prepared = self._prepare(read)
         load_ms = (time.monotonic() - began) * 1000
         return LoadedAdapter(
             handle=prepared,

@@ -35,6 +35,7 @@ _NEUTRAL = {
     "problem_type", "return_dict", "torch_dtype", "transformers.js_config", "transformers_version",
     "unk_token_id", "use_cache",
 }  # fmt: skip
+USUAL_WINDOW = 4096  # what an absent `sliding_window` means to all of them but Llama
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,10 @@ def parse_config(raw: Mapping[str, Any], generation_eos: object = None) -> Model
             f"num_attention_heads {num_heads}, num_key_value_heads {config.num_kv_heads} and "
             f"head_dim {head_dim} do not fit together"
         )
+    if any(token >= config.vocab_size for token in config.eos_token_ids):
+        raise ModelRefused(
+            f"eos_token_id {list(config.eos_token_ids)} is outside the vocabulary of {config.vocab_size}"
+        )
     return config
 
 
@@ -181,14 +186,15 @@ def _kv_heads(raw: Mapping[str, Any], architecture: str, num_heads: int) -> int:
 
 
 def _sliding_window(raw: Mapping[str, Any], architecture: str) -> int | None:
-    if raw.get("sliding_window") is None:
+    window = raw.get("sliding_window", None if architecture.startswith("Llama") else USUAL_WINDOW)
+    if window is None:
         return None
     layer_types = raw.get("layer_types")
-    if layer_types is not None and "sliding_attention" not in layer_types:
-        return None
+    if layer_types is not None and "sliding_attention" not in layer_types and architecture[:7] != "Mistral":
+        return None  # Mistral has no such field: its window is that of all layers
     if architecture.startswith("Qwen") and not raw.get("use_sliding_window", False):
         return None
-    return _positive(raw, "sliding_window")
+    return _positive({"sliding_window": window}, "sliding_window")
 
 
 def _token_ids(value: object) -> tuple[int, ...]:

@@ -9,7 +9,10 @@ from torch import Tensor
 
 from adapters.peft_config import MAX_RANK
 from engine.config import CoreSettings
+from engine.kernels.attention_plan import MOST_GROUP, MOST_HEAD_DIM, MOST_ROWS
 from engine.kernels.lora import SITES
+from engine.kernels.rowwise_triton import MOST_WIDTH
+from engine.kernels.shapes import LANES
 from engine.model.config import ModelConfig, ModelRefused, read_config
 from engine.model.gpu_runner import GpuOptions, GpuRunner
 from engine.model.group import Group
@@ -34,18 +37,25 @@ def open_gpu_runner(settings: CoreSettings, device: torch.device, group: Group |
     config = read_config(settings.model)
     length = settings.max_model_len or config.max_position_embeddings
     config.check_context(length)
+    options = _options(settings, config, length)
     weights = load_weights(settings.model, config)
     if settings.quantization == "fp8":
         weights = quantize_weights(config, weights)
     digest = base_digest(config, weights, torch.bfloat16)
-    options = _with_kv(settings, config, weights, digest, _options(settings, config, length))
-    return GpuRunner(config, weights, options, device, digest, group=group)
+    options = _with_kv(settings, config, weights, digest, options)
+    try:
+        return GpuRunner(config, weights, options, device, digest, group=group)
+    except torch.OutOfMemoryError as error:
+        raise ModelRefused(
+            f"the model, its KV cache and its adapters don't fit on the device (lower --kv-bytes): {error}"
+        ) from error
 
 
 def _options(settings: CoreSettings, whole: ModelConfig, length: int) -> GpuOptions:
     """Of each process of a group, all of which are alike."""
     count = settings.tensor_parallel
     config = whole if count == 1 else shard_config(whole, Shard(0, count))
+    _check_sizes(settings, config)
     return GpuOptions(
         max_model_len=length,
         num_blocks=settings.num_blocks or _num_blocks(settings, config),
@@ -57,6 +67,21 @@ def _options(settings: CoreSettings, whole: ModelConfig, length: int) -> GpuOpti
         max_rank=MAX_RANK,
         arena_bytes=settings.device_adapter_bytes or _usual_arena(settings.slots, config),
     )
+
+
+def _check_sizes(settings: CoreSettings, config: ModelConfig) -> None:
+    """Of one process, against what the kernels were written for."""
+    if settings.block_size % LANES:
+        raise ModelRefused(f"block size {settings.block_size} is not a multiple of {LANES}")
+    for name, size, most in (
+        ("max_running", settings.max_running, MOST_ROWS),
+        ("head_dim", config.head_dim, MOST_HEAD_DIM),
+        ("the number of heads that share keys", config.num_heads // config.num_kv_heads, MOST_GROUP),
+        ("hidden_size", config.hidden_size, MOST_WIDTH),
+        ("intermediate_size", config.intermediate_size, MOST_WIDTH),
+    ):
+        if size > most:
+            raise ModelRefused(f"{name} is {size}: a GPU's kernels serve at most {most}")
 
 
 def _with_kv(

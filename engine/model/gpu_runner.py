@@ -17,7 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.core.plan import Row, RowResult, StepPlan
+from adapters.wire import MAX_TOP_LOGPROBS
+from engine.core.plan import Row, RowResult, SamplePlan, StepPlan
+from engine.core.protocol import Sampling
 from engine.kernels.adapter_arena import ArenaFull, ArenaLayout, HostRun
 from engine.kernels.gpu import GpuKernels, GpuStep
 from engine.kernels.lora import KernelAdapter
@@ -25,7 +27,7 @@ from engine.kernels.shapes import AttentionShape, LayerCache
 from engine.model.config import ModelConfig, ModelRefused
 from engine.model.graphs import CudaGraphs, EagerGraphs, Graphs
 from engine.model.group import Group
-from engine.model.kv_scales import KvScales, measure_scales
+from engine.model.kv_scales import CHUNK_TOKENS, KvScales, measure_scales
 from engine.model.llama import LlamaModel
 from engine.model.outcome import Outcome, Outcomes
 from engine.model.quantization import E4M3
@@ -35,6 +37,18 @@ from engine.model.step_graphs import StepGraphs
 from engine.model.step_inputs import STEPS_AT_ONCE, Capacity, StepInputs, StepSize
 
 _log = logging.getLogger(__name__)
+
+_GREEDY = Sampling(max_tokens=1, seed=0, temperature=0.0)
+_DRAWN = Sampling(max_tokens=1, seed=0)
+_DEMANDING = Sampling(
+    max_tokens=1,
+    seed=0,
+    top_p=0.9,
+    frequency_penalty=0.1,
+    repetition_penalty=1.1,
+    logit_bias={0: 1.0},
+    logprobs=MAX_TOP_LOGPROBS,
+)
 
 
 @dataclass(frozen=True)
@@ -112,7 +126,8 @@ class GpuRunner:
             self.capture()
 
     def capture(self) -> None:
-        """Record the graphs of all steps. The processes of a group do it together."""
+        """Record the graphs of all steps, and run whatever else a step may need once. All of a group do it
+        together."""
         began = time.monotonic()
         with torch.inference_mode():
             self._graphs = StepGraphs(
@@ -123,6 +138,7 @@ class GpuRunner:
                 self._recorder,
                 self._options.max_graph_tokens,
             )
+            self._recorder.warm(self._sample_all)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         took_s = time.monotonic() - began
@@ -153,7 +169,7 @@ class GpuRunner:
 
     def device_bytes(self, run: HostRun) -> int:
         """What an adapter takes of that."""
-        return run.num_pages * self._kernels.arena.layout.page_bytes
+        return len(run.pages) * self._kernels.arena.layout.page_bytes
 
     def part_bytes(self, adapter: KernelAdapter) -> int:
         """What an adapter (a process's part of one, where it is one of a group) will take of that."""
@@ -207,6 +223,14 @@ class GpuRunner:
         self._inputs.last_tokens[: size.num_sampled].copy_(sampled.tokens)
         return sampled
 
+    def _sample_all(self) -> Tensor:
+        """As many rows as a step can have, and all that they can ask: the memory for it is there from the
+        start, or the replica doesn't start."""
+        rows = self._options.max_rows
+        kinds = [_DEMANDING] * max(1, rows - 2) + [_DRAWN, _GREEDY]
+        plans = [SamplePlan(kind, 0, (0,), (0,), banned=(0,)) for kind in kinds[:rows]]
+        return sample(torch.zeros(rows, self.vocab_size, device=self._device), plans).packed
+
     def _to_host(self, packed: Tensor) -> _HostCopy:
         if self._device.type != "cuda":
             return _HostCopy(packed, None)
@@ -230,6 +254,7 @@ class GpuRunner:
             options.kv_text,
             options.dtype,
             options.max_model_len,
+            min(CHUNK_TOKENS, options.max_tokens),
         )
         self.base_digest = scales.digest(self.base_digest)
         return scales

@@ -120,9 +120,10 @@ def measure_scales(
     tokens: Sequence[int],
     dtype: torch.dtype,
     max_model_len: int,
+    chunk_tokens: int = CHUNK_TOKENS,
 ) -> KvScales:
-    """Runs `tokens` through the base in windows, over a small cache in `dtype`, and looks at what is in it.
-    `slots` stay unused."""
+    """Runs `tokens` through the base in windows, `chunk_tokens` in a step, over a small cache in `dtype`, and
+    looks at what is in it. `slots` stay unused."""
     shape, layers = model.attention, model.config.num_layers
     window = min(WINDOW_TOKENS, max_model_len)
     table = list(range(-(-window // shape.block_size)))
@@ -130,8 +131,8 @@ def measure_scales(
     most = torch.zeros(2, layers)
     for begin in range(0, len(tokens), window):
         part = list(tokens[begin : begin + window])
-        for start in range(0, len(part), CHUNK_TOKENS):
-            row = Row(0, part[start : start + CHUNK_TOKENS], start, table, BASE_SLOT)
+        for start in range(0, len(part), chunk_tokens):
+            row = Row(0, part[start : start + chunk_tokens], start, table, BASE_SLOT)
             model.forward(kernels.plan(shape, [row], slots), caches)
         held = [
             [cache.keys.abs().amax() for cache in caches],

@@ -98,7 +98,7 @@ class NativeModel:
             head=packing.head(),
             layers=self._layers,
         )
-        self._packing = packing  # what the structs point to
+        self._memory = packing.arena, packing.kept  # what the structs point to
         self._scratch = torch.empty(0, dtype=torch.uint8)
 
     def forward(self, step: NativeStep, caches: Sequence[LayerCache]) -> Tensor:
@@ -146,15 +146,15 @@ class _Packing:
         dtype: torch.dtype,
     ) -> None:
         self._library, self._config, self._weights, self._dtype = library, config, weights, dtype
-        self._kept: list[Tensor] = []
+        self.kept: list[Tensor] = []
         sites = sum(library.packed_bytes(dtype, out, into) for into, out in config.sites.values())
         head = library.packed_bytes(dtype, config.vocab_size, config.hidden_size)
-        self._arena = Arena(config.num_layers * sites + head)
+        self.arena = Arena(config.num_layers * sites + head)
 
     def keep(self, tensor: Tensor) -> int:
-        """Its address, valid as long as this object."""
+        """Its address, valid as long as `kept`."""
         tensor = tensor.contiguous()
-        self._kept.append(tensor)
+        self.kept.append(tensor)
         return tensor.data_ptr()
 
     def floats(self, name: str) -> int | None:
@@ -194,7 +194,7 @@ class _Packing:
         """Of layers with one input: one after the other, or (every 2) a block of each in turn."""
         inputs = weights[0].shape[1]
         sizes = [self._library.packed_bytes(self._dtype, len(weight), inputs) for weight in weights]
-        start = self._arena.take(sum(sizes))
+        start = self.arena.take(sum(sizes))
         blocks = [-(-len(weight) // LANES) for weight in weights]
         block_bytes = sizes[0] // blocks[0]
         at = start

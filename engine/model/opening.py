@@ -21,7 +21,7 @@ from engine.model.adapter_source import Prepared
 from engine.model.config import ModelRefused
 from engine.model.device import chosen_device
 from engine.model.group import Group
-from engine.model.parallel import ParallelRunner, Ranks, prepare_shared
+from engine.model.parallel import ParallelRunner, RankLost, Ranks, prepare_shared
 from engine.model.runner import ModelRunner, RunnerOptions
 from engine.model.sharding import Shard
 
@@ -57,7 +57,10 @@ def open_runner(settings: CoreSettings, closing: contextlib.ExitStack) -> Opened
     model = open_part(settings, group)
     _check_capacity(model)
     ranks.wait_ready()
-    group.connect()
+    try:
+        group.connect()
+    except RuntimeError as error:
+        raise RankLost(f"the ranks did not meet: {error}") from error
     closing.callback(group.close)
     begin(model)
     whole = Opened(ParallelRunner(model, group, ranks), model, partial(prepare_shared, shard=group.shard))

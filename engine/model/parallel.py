@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final
@@ -27,7 +28,9 @@ from engine.model.group import Group
 from engine.model.sharding import AdapterPart, Shard, shard_adapter
 
 READY: Final = b"ready\n"
+MEET: Final = b"meet\n"
 STOP_S: Final = 10.0
+LOOK_S: Final = 0.5
 _LENGTH: Final = struct.Struct("<I")
 _DTYPES: Final = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
@@ -86,8 +89,9 @@ def prepare_shared(adapter: HostAdapter, shard: Shard) -> SharedAdapter:
     """Called from loader threads."""
     modules, pieces = [], []
     for (layer, site), (a, b, scale) in adapter.modules.items():
-        modules.append(ModulePlace(layer, site, a.shape[0], a.shape[1], b.shape[0], scale, _NAMES[a.dtype]))
-        pieces += [_bytes(a), _bytes(b.to(a.dtype))]
+        dtype = torch.promote_types(a.dtype, b.dtype)  # which holds both exactly
+        modules.append(ModulePlace(layer, site, a.shape[0], a.shape[1], b.shape[0], scale, _NAMES[dtype]))
+        pieces += [_bytes(a.to(dtype)), _bytes(b.to(dtype))]
     part = prepare(shard_adapter(AdapterPart(adapter.modules), shard))
     return SharedAdapter(modules, torch.cat(pieces), part)
 
@@ -96,26 +100,41 @@ class Ranks:
     """The other processes, from rank 0's side."""
 
     def __init__(self, commands: Sequence[Sequence[str]]) -> None:
-        """Each command runs `follow` on its standard input, after it has written `READY` to its output."""
+        """Each command calls `await_all` and then `follow` on its standard input."""
         self._processes = [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - our own
             for command in commands
         ]
+        self._next_look = 0.0
 
     def wait_ready(self) -> None:
-        """Until all have loaded their parts. Raises `RankLost` when one leaves instead."""
+        """Until all have loaded their parts, and then lets them meet. Raises `RankLost` when one leaves
+        instead."""
         for rank, process in enumerate(self._processes, 1):
             assert process.stdout is not None
             if process.stdout.readline() != READY:
                 raise RankLost(f"rank {rank} did not start; its log says why")
+        self._write(MEET)
 
     def send(self, frame: Frame) -> None:
         """Raises `RankLost`."""
         data = msgspec.msgpack.encode(frame)
+        self._write(_LENGTH.pack(len(data)) + data)
+
+    def check(self) -> None:
+        """Raises `RankLost` when one has ended. Cheap: it looks once in `LOOK_S`."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + LOOK_S
+        for rank, process in enumerate(self._processes, 1):
+            if process.poll() is not None:
+                raise RankLost(f"rank {rank} has gone")
+
+    def _write(self, data: bytes) -> None:
         for rank, process in enumerate(self._processes, 1):
             assert process.stdin is not None
             try:
-                process.stdin.write(_LENGTH.pack(len(data)) + data)
+                process.stdin.write(data)
                 process.stdin.flush()
             except BrokenPipeError as error:
                 raise RankLost(f"rank {rank} has gone") from error
@@ -148,6 +167,9 @@ class ParallelRunner:
 
     @property
     def max_in_flight(self) -> int:
+        """Each turn of the loop asks, idle ones too: so a rank that has ended is noticed before a request
+        needs it. Raises `RankLost`."""
+        self._ranks.check()
         return self._local.max_in_flight
 
     def submit(self, plan: StepPlan) -> PendingStep:
@@ -164,6 +186,14 @@ class ParallelRunner:
     def clear(self, slot: int) -> None:
         self._ranks.send(Clear(slot))
         self._local.clear(slot)
+
+
+def await_all(output: BinaryIO, frames: BinaryIO) -> bool:
+    """Tells rank 0 that this rank has loaded its part, and waits until all have, so that none waits long in
+    `Group.connect`, which gives up. False when rank 0 has left instead."""
+    output.write(READY)
+    output.flush()
+    return frames.read(len(MEET)) == MEET
 
 
 def follow(local: Runner, group: Group, frames: BinaryIO) -> None:

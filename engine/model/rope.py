@@ -102,7 +102,14 @@ class Rope:
 
 def read_rope(raw: Mapping[str, Any], head_dim: int) -> Rope:
     """From `rope_parameters` (new) or `rope_theta` and `rope_scaling` (old). Raises `ValueError` by name."""
-    given = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    given = [raw[name] for name in ("rope_parameters", "rope_scaling") if raw.get(name)]
+    first, *others = [_rope(raw, each, head_dim) for each in given or [{}]]
+    if others and others != [first]:
+        raise ValueError("rope_parameters and rope_scaling are both there, and they differ")
+    return first
+
+
+def _rope(raw: Mapping[str, Any], given: Any, head_dim: int) -> Rope:
     if not isinstance(given, dict) or any(isinstance(value, dict) for value in given.values()):
         raise ValueError("rope_parameters by layer type are not served")
     kind = given.get("rope_type") or given.get("type") or "default"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.core.protocol import Ended, FinishReason
+from engine.core.protocol import Ended, FinishReason, TokenLogprob
 from engine.server import wire
 from engine.server.detokenize import Piece
 from engine.server.token_text import TokenText
@@ -169,6 +170,10 @@ class TextAnswer(_Base):
     object_name = chunk_name = "text_completion"
     id_prefix = "cmpl-"
 
+    def __init__(self, shape: AnswerShape, table: TokenText) -> None:
+        super().__init__(shape, table)
+        self._echo_scores: wire.TextLogprobs | None = None
+
     def frames(self, piece: Piece, echo: Echo | None) -> bytes:
         first = self._starts(piece.choice)
         before = echo if first else None
@@ -190,11 +195,7 @@ class TextAnswer(_Base):
             choice.texts.append(before.text)
         choice.add(piece)
         if scores := self._scores(piece, echo, before):
-            whole = choice.text_logprobs
-            whole.tokens += scores.tokens
-            whole.token_logprobs += scores.token_logprobs
-            whole.top_logprobs += scores.top_logprobs
-            whole.text_offset += scores.text_offset
+            choice.text_logprobs.extend(scores)
 
     def body(self, ended: Ended) -> bytes:
         heading, shape = self._heading(self.object_name), self._shape
@@ -225,11 +226,22 @@ class TextAnswer(_Base):
         if self._shape.num_logprobs is None:
             return None
         shift = len(echo.text) if echo else 0
-        tokens = list(piece.tokens)
-        logprobs = list(piece.logprobs or ())
-        offsets = [shift + offset for offset in piece.offsets]
-        if before is not None:
-            tokens = before.tokens + tokens
-            logprobs = [*before.logprobs, *logprobs]
-            offsets = before.offsets + offsets
+        scores = self._told(piece.tokens, piece.logprobs or (), [shift + offset for offset in piece.offsets])
+        if before is None:
+            return scores
+        whole = wire.TextLogprobs()
+        whole.extend(self._scores_of(before))
+        whole.extend(scores)
+        return whole
+
+    def _scores_of(self, echo: Echo) -> wire.TextLogprobs:
+        """A prompt may be long, and stands before each choice: it is scored once."""
+        if self._echo_scores is None:
+            self._echo_scores = self._told(echo.tokens, echo.logprobs, echo.offsets)
+        return self._echo_scores
+
+    def _told(
+        self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob | None], offsets: Sequence[int]
+    ) -> wire.TextLogprobs:
+        assert self._shape.num_logprobs is not None
         return wire.text_logprobs(tokens, logprobs, offsets, self._table, self._shape.num_logprobs)

@@ -7,6 +7,7 @@ import time
 
 from engine.core.backlog import Backlog
 from engine.core.protocol import AddRequest, Ended, Tokens
+from engine.server.transcript import ChoiceEnds
 
 
 class Attempt:
@@ -16,8 +17,9 @@ class Attempt:
     answer ends with an error, so that a client that doesn't read costs bounded memory.
     """
 
-    def __init__(self, add: AddRequest, max_unread: int) -> None:
+    def __init__(self, add: AddRequest, max_unread: int, ends: ChoiceEnds | None = None) -> None:
         self.add = add
+        self.ends = ends  # with `add.confirm_choices`
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self.overflowed = False
         self.started_s = time.monotonic()

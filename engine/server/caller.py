@@ -16,6 +16,7 @@ from engine.server.errors import bad_request
 _ARTEFACT = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 _NAME = re.compile(r"[\x21-\x7e]{1,128}")
+_DIGITS = re.compile(r"[0-9]{1,10}")
 MAX_NUMBER = 2**31 - 1
 
 E = TypeVar("E", bound=StrEnum)
@@ -43,7 +44,7 @@ def read_caller(raw: Iterable[tuple[bytes, bytes]]) -> Caller:
     }
     return Caller(
         request=_name(values, headers.REQUEST) or str(uuid.uuid4()),
-        attempt=_number(values, headers.ATTEMPT, least=0) or 1,
+        attempt=_number(values, headers.ATTEMPT) or 1,
         tenant=_name(values, headers.TENANT),
         key=_name(values, headers.KEY),
         adapter=_adapter(values),
@@ -79,11 +80,11 @@ def _name(values: dict[str, str], header: str) -> str:
     return value
 
 
-def _number(values: dict[str, str], header: str, *, least: int = 1) -> int | None:
+def _number(values: dict[str, str], header: str) -> int | None:
     value = values.get(header)
     if value is None:
         return None
-    if not (value.isascii() and value.isdigit() and least <= int(value[:11]) <= MAX_NUMBER):
+    if not (_DIGITS.fullmatch(value) and 1 <= int(value) <= MAX_NUMBER):
         raise bad_request(f"The header {header} is no whole number in range.", header, "invalid_value")
     return int(value)
 

@@ -15,7 +15,7 @@ from engine.server.answer import Answer, AnswerShape, ChatAnswer, TextAnswer
 from engine.server.caller import Caller
 from engine.server.errors import EngineError, bad_request
 from engine.server.token_text import TokenText
-from engine.server.transcript import Shape, Transcript
+from engine.server.transcript import ChoiceEnds, Shape, Transcript
 
 SEED_MASK = 2**64 - 1
 
@@ -27,6 +27,7 @@ class Prepared:
     add: AddRequest
     streaming: bool
     transcript: Transcript
+    ends: ChoiceEnds | None  # of a request with stop strings
     answer: Answer
 
 
@@ -46,22 +47,25 @@ class Intake:
         else:
             prompt = await asyncio.to_thread(self._encoder.encode_chat, request.messages, limit)
         shape = self._answer_shape(request, caller, core, prompt)
+        text = _text_shape(request, prompt)
         return Prepared(
             add=_frame(request, caller, core, prompt),
             streaming=request.streaming,
-            transcript=Transcript(_text_shape(request, prompt), self._table),
+            transcript=Transcript(text, self._table),
+            ends=self._ends(text),
             answer=ChatAnswer(shape, self._table),
         )
 
     async def completion(self, body: bytes, caller: Caller, core: Ready) -> Prepared:
         request = requests.decode_completion(body)
         prompt = await self._completion_prompt(request, core)
-        echo = self._echo_text(request, prompt)
+        text = _text_shape(request, prompt, self._echo_text(request, prompt))
         shape = self._answer_shape(request, caller, core, prompt)
         return Prepared(
             add=_frame(request, caller, core, prompt),
             streaming=request.streaming,
-            transcript=Transcript(_text_shape(request, prompt, echo), self._table),
+            transcript=Transcript(text, self._table),
+            ends=self._ends(text),
             answer=TextAnswer(shape, self._table),
         )
 
@@ -85,6 +89,9 @@ class Intake:
         if text is not None:
             return text
         return b"".join(map(self._table.text, prompt)).decode("utf-8", "replace")
+
+    def _ends(self, text: Shape) -> ChoiceEnds | None:
+        return ChoiceEnds(text, self._table) if text.stops else None
 
     def _answer_shape(
         self, request: InferenceRequest, caller: Caller, core: Ready, prompt: list[int]

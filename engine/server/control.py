@@ -64,8 +64,8 @@ class Control(Controller):
     async def load_adapter(self, state: State, artefact: str, data: Owner) -> Response[bytes]:
         """Loads an adapter into host memory and answers when it is there."""
         client, ref = _client(state), adapter_ref(artefact, data.owner)
-        event = client.when_adapter(artefact)  # the core answers each hint with one, whether it loads or not
         client.prefetch(ref)
+        event = client.when_adapter(artefact)  # the core answers each hint with one, whether it loads or not
         try:
             came = await asyncio.wait_for(event, state.settings.adapter_wait_s)
         except TimeoutError:

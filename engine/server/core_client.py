@@ -35,6 +35,7 @@ from engine.core.transport import PeerGone, ServerTransport
 from engine.server.attempt import Attempt
 from engine.server.errors import conflict, unavailable
 from engine.server.metrics import Metrics
+from engine.server.transcript import ChoiceEnds
 
 log = structlog.get_logger("engine.server")
 
@@ -105,13 +106,15 @@ class CoreClient:
         if len(self._open) >= self._limits.open_requests or self._outgoing.qsize() >= MAX_OUTGOING:
             raise unavailable("The replica holds as many requests as it may.", "replica_busy")
 
-    def submit(self, add: AddRequest) -> Attempt:
-        """Hands the attempt to the core; from here on it ends with exactly one `Ended`."""
+    def submit(self, add: AddRequest, ends: ChoiceEnds | None = None) -> Attempt:
+        """Hands the attempt to the core; from here on it ends with exactly one `Ended`. One that has
+        `confirm_choices` comes with `ends`."""
+        assert add.confirm_choices == (ends is not None)
         self.admit()
         key = (add.request, add.attempt)
         if key in self._open or key in self._recent:
             raise conflict(f"Attempt {add.attempt} of request {add.request} was seen before.")
-        attempt = Attempt(add, self._limits.unread_tokens)
+        attempt = Attempt(add, self._limits.unread_tokens, ends)
         self._open[key] = attempt
         if add.adapter is not None:
             self._know(add.adapter)
@@ -123,10 +126,6 @@ class CoreClient:
         """Idempotent; `attempt.ended` tells when it is done."""
         if attempt.id in self._open:
             self._send(Abort(*attempt.id))
-
-    def stop_choice(self, attempt: Attempt, choice: int, num_tokens: int) -> None:
-        if attempt.id in self._open:
-            self._send(StopChoice(*attempt.id, choice, num_tokens))
 
     async def abort_by_id(self, request: str, number: int | None) -> Ended | None:
         """The acknowledged end of an attempt (the latest where `number` is None), or None for one that never
@@ -177,22 +176,21 @@ class CoreClient:
     # -- the life of the connection
 
     async def run(self) -> None:
-        """Sends and receives until the core has drained; raises `CoreLost` when it left before."""
-        writer = asyncio.create_task(self._write())
+        """Sends and receives until the core has drained; raises `CoreLost` when it left before, and whatever
+        ends either direction: a server that only hears its core would take requests and answer none."""
+        directions = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
         try:
-            while True:
-                frames = await self._transport.recv()
-                self._heard_s = time.monotonic()
-                self.num_messages += 1
-                for frame in frames:
-                    self._receive(frame)
+            ended, _ = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+            for direction in ended:
+                direction.result()
         except PeerGone as error:
             if self.draining and not self._open:
                 return  # it left because it was told to
             self.fail(str(error))
             raise CoreLost(self.failure) from error
         finally:
-            writer.cancel()
+            for direction in directions:
+                direction.cancel()
 
     def fail(self, reason: str) -> None:
         """The core is lost: end every open attempt. What no journal holds isn't counted: usage is zero."""
@@ -221,13 +219,17 @@ class CoreClient:
         self.draining = True
         self._notify()
 
-    def abort_all(self) -> None:
-        for attempt in list(self._open.values()):
-            self.abort(attempt)
-
     def drain(self) -> None:
-        """Ask the core to abort what is left and exit."""
+        """Ask the core to end what is left and exit."""
         self._send(Drain())
+
+    async def _read(self) -> None:
+        while True:
+            frames = await self._transport.recv()
+            self._heard_s = time.monotonic()
+            self.num_messages += 1
+            for frame in frames:
+                self._receive(frame)
 
     async def _write(self) -> None:
         while True:
@@ -268,6 +270,9 @@ class CoreClient:
         attempt.put(frame)
         if attempt.overflowed:
             self.abort(attempt)
+        num_tokens = attempt.ends.feed(frame) if attempt.ends is not None else None
+        if num_tokens is not None:  # not when the client reads of it: it may read slowly, or nothing
+            self._send(StopChoice(*attempt.id, frame.choice, num_tokens))
 
     def _end(self, frame: Ended) -> None:
         attempt = self._open.pop((frame.request, frame.attempt), None)

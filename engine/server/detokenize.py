@@ -16,6 +16,11 @@ from engine.server.token_text import TokenText
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
+def incremental_utf8() -> codecs.IncrementalDecoder:
+    """Gives a character once it is whole, and U+FFFD for what will never be one."""
+    return _UTF8("replace")
+
+
 class StopScanner:
     """Finds the stop string that is complete first (of two complete at the same character, the longer one).
 
@@ -25,13 +30,14 @@ class StopScanner:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = sorted(stops, key=len, reverse=True)
+        self._starts = frozenset(stop[0] for stop in stops)
         self._falls = [_falls_of(stop) for stop in self._stops]
         self._states = [0] * len(self._stops)
         self._held = ""
 
     def scan(self, text: str) -> tuple[str, bool]:
         """The text that may go out, and whether a stop string was found (then it ends before that)."""
-        if not self._stops:
+        if not self._held and self._starts.isdisjoint(text):  # usual text begins no stop string
             return text, False
         pending = self._held + text
         for position, character in enumerate(text, len(self._held) + 1):
@@ -92,7 +98,7 @@ class ChoiceText:
         self._table = table
         self._scanner = StopScanner(stops)
         self._min_tokens = min_tokens  # stop strings count only in the text after so many tokens
-        self._utf8 = _UTF8("replace")
+        self._utf8 = incremental_utf8()
         self._num_chars = 0
         self.num_tokens = 0
         self.ended = False

@@ -21,6 +21,7 @@ from engine.server.app import Parts, create_app
 from engine.server.chat import Intake
 from engine.server.core_child import CoreChild
 from engine.server.core_client import ClientLimits, CoreClient, CoreLost
+from engine.server.http_protocol import BoundedHttp
 from engine.server.metrics import Metrics
 from engine.server.token_text import TokenText
 
@@ -28,8 +29,8 @@ log = structlog.get_logger("engine.server")
 
 LOST_GRACE_S = 1
 """Open requests get this long to read their error after the core was lost."""
-ABORT_GRACE_S = 2
-"""After the drain, requests that are left are aborted; their clients get this long to read it."""
+END_GRACE_S = 2
+"""After the drain, requests that are left are ended; their clients get this long to read it."""
 CORE_GRACE_S = 5.0
 LOOK_S = 1.0
 """Between two looks at whether the core still speaks."""
@@ -122,7 +123,7 @@ class Replica:
             self._http.force_exit = True
         self._stopping = self._http.should_exit = True
         self._client.stop_admitting()
-        asyncio.get_running_loop().call_later(self._settings.drain_s, self._client.abort_all)
+        asyncio.get_running_loop().call_later(self._settings.drain_s, self._client.drain)
         log.info("draining", open_requests=self._client.num_open, drain_s=self._settings.drain_s)
 
     async def _converse(self) -> None:
@@ -136,8 +137,8 @@ class Replica:
 
     async def _watch_child(self) -> None:
         reason = await self._child.wait()
+        await asyncio.sleep(0.1)  # its last frames may still be on the socket
         if not self._stopping or self._client.num_open:
-            await asyncio.sleep(0.1)  # its last frames may still be on the socket
             self._lost(reason)
 
     async def _watch_start(self) -> None:
@@ -172,7 +173,7 @@ class _Http(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,  # type: ignore[arg-type]  # Litestar's and uvicorn's ASGI types differ by name only
-                http="httptools",
+                http=BoundedHttp,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -180,7 +181,7 @@ class _Http(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=settings.keep_alive_s,
-                timeout_graceful_shutdown=round(settings.drain_s) + ABORT_GRACE_S,
+                timeout_graceful_shutdown=round(settings.drain_s) + END_GRACE_S,
             )
         )
 

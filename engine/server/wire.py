@@ -47,6 +47,13 @@ class TextLogprobs(msgspec.Struct):
     top_logprobs: list[dict[str, float] | None] = []
     text_offset: list[int] = []
 
+    def extend(self, more: TextLogprobs) -> None:
+        """Puts those of later tokens behind."""
+        self.tokens += more.tokens
+        self.token_logprobs += more.token_logprobs
+        self.top_logprobs += more.top_logprobs
+        self.text_offset += more.text_offset
+
 
 class PromptDetails(msgspec.Struct):
     cached_tokens: int

@@ -31,10 +31,10 @@ class ReplicaHints:
         if likely is not None:
             self._send(likely, partial(likely.driver.prefetch, artefact, str(owner)))
 
-    def retire(self, artefact: str) -> None:
+    def retire(self, owner: TenantId, artefact: str) -> None:
         """To all: they forget it once nothing runs on it."""
         for replica in self._registry.all:
-            self._send(replica, partial(replica.driver.retire, artefact))
+            self._send(replica, partial(replica.driver.retire, artefact, str(owner)))
 
     async def close(self) -> None:
         for task in self._pending:

@@ -30,7 +30,7 @@ class Hints(Protocol):
 
     def prefetch(self, owner: TenantId, artefact: str) -> None: ...
 
-    def retire(self, artefact: str) -> None: ...
+    def retire(self, owner: TenantId, artefact: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Shelf:
             if await repository.is_referenced(session, tenant, artefact):
                 return False
             await asyncio.to_thread(self.store.delete, artefact_path(str(tenant), artefact))
-        self.hints.retire(artefact)
+        self.hints.retire(tenant, artefact)
         return True
 
 

@@ -33,6 +33,8 @@ MAX_UNARY_BYTES = 64 * 1024 * 1024
 DEADLINE_SHARE = 0.95
 """Of the time that an attempt has: the engine gives up first, so that it says what it counted."""
 LEAST_S = 0.05
+SLOWEST_TOKEN_S = 1.0
+"""What each token of an answer may take on average: slower than any replica in use."""
 BUSY_PAUSE_S = (0.02, 0.1)
 """How long a request that a full replica turned away stays out of the queue; random, so that they don't
 return at once."""
@@ -50,6 +52,12 @@ class Patience:
     def first_token_s(self, waited_s: float) -> float:
         """How long an attempt may take to its first token, when its request arrived `waited_s` ago."""
         return max(LEAST_S, min(self.first_byte_s, self.queue_wait_s + self.first_byte_s - waited_s))
+
+    def answer_s(self, call: Call) -> float:
+        """How long the first byte of an answer may take. A stream's comes with its first token, a whole
+        answer's after its last; the engine gives up what has no first token in time, whichever it is."""
+        more_s = 0.0 if call.request.streaming else call.max_tokens * SLOWEST_TOKEN_S
+        return self.first_byte_s + more_s
 
 
 class Dispatcher:
@@ -135,7 +143,7 @@ class Dispatcher:
         )
         headers = call.engine_headers(attempt.number, round(limit_s * DEADLINE_SHARE * 1000))
         upstream = attempt.upstream = await replica.driver.open(
-            call.endpoint.value, call.body, headers, self.patience.first_byte_s
+            call.endpoint.value, call.body, headers, self.patience.answer_s(call)
         )
         if TRAILER_HEADER in upstream.headers:
             attempt.trailer = read_trailer(upstream.headers[TRAILER_HEADER])

@@ -31,21 +31,28 @@ class FrameScanner:
     """`feed` gives the bytes of all frames that are whole by now; the rest waits."""
 
     def __init__(self) -> None:
-        self._tail = b""
+        self._parts: list[bytes] = []
+        self._size = 0
 
     @property
     def rest(self) -> bytes:
         """What came after the last frame end."""
-        return self._tail
+        return b"".join(self._parts)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Raises `FrameTooLong`."""
-        data = self._tail + chunk if self._tail else chunk
-        end = _last_end(data)
-        self._tail = data[end:]
-        if len(self._tail) > MAX_FRAME_BYTES:
+        """Raises `FrameTooLong`. A long frame is put together once, not with each chunk that comes of it."""
+        was_cr = bool(self._parts) and self._parts[-1].endswith(b"\r")
+        self._parts.append(chunk)
+        self._size += len(chunk)
+        whole = b""
+        if was_cr or b"\n" in chunk or b"\r" in chunk:
+            data = self.rest
+            end = _last_end(data)
+            whole, rest = data[:end], data[end:]
+            self._parts, self._size = [rest] if rest else [], len(rest)
+        if self._size > MAX_FRAME_BYTES:
             raise FrameTooLong
-        return data[:end]
+        return whole
 
 
 def _last_end(data: bytes) -> int:

@@ -140,7 +140,7 @@ class Driver(Protocol):
         """A hint that the adapter is about to be used; raises `UpstreamFailed`."""
         ...
 
-    async def retire(self, artefact: str) -> None:
+    async def retire(self, artefact: str, owner: str) -> None:
         """The adapter is wanted no more: forget it once nothing runs on it; raises `UpstreamFailed`."""
         ...
 

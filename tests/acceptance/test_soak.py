@@ -31,7 +31,8 @@ async def test_soak(demo_model_dir: Path, tmp_path: Path, record: Record) -> Non
         rate = LOAD * len(most.answers) / most.seconds
         samples: list[Footprint] = []
         watching = asyncio.create_task(_watch([replica.pid], samples))
-        answers = await run_open(endpoint, _asks(endpoint, round(run_s * rate), "soak"), rate, seed=1)
+        calls = [(endpoint, ask) for ask in _asks(endpoint, round(run_s * rate), "soak")]
+        answers = await run_open(calls, rate, seed=1)
         watching.cancel()
     warm, last = _settled(samples[: len(samples) // 3]), _settled(samples)
     sample = Sample([answer for answer in answers if not answer.error], run_s)

@@ -130,6 +130,36 @@ def test_larger_than_the_budget(
     cache.close()
 
 
+def test_what_can_not_fit_drives_out_nothing(
+    cache: DiskCache, store: CountingStore, artefacts: list[str], size: int, tmp_path: Path
+) -> None:
+    for artefact in artefacts[:3]:
+        with cache.lease(OWNER, artefact):
+            pass
+    (tmp_path / "huge").write_bytes(bytes(3 * size + 1))
+    (tmp_path / "large").write_bytes(bytes(3 * size))
+    store.put_file(tmp_path / "huge", artefact_path(OWNER, "e" * 64))
+    store.put_file(tmp_path / "large", artefact_path(OWNER, "f" * 64))
+    with pytest.raises(NoRoom), cache.lease(OWNER, "e" * 64):
+        pass
+    with cache.lease(OWNER, artefacts[0]), pytest.raises(NoRoom), cache.lease(OWNER, "f" * 64):
+        pass
+    assert all(cache.contains(OWNER, artefact) for artefact in artefacts[:3])
+
+
+def test_who_asks_what_is_here_waits_for_nobody(cache: DiskCache, artefacts: list[str]) -> None:
+    """The thread that asks computes everybody's tokens; the one that holds the lock may be deleting files."""
+    with cache.lease(OWNER, artefacts[0]):
+        pass
+    answers: list[bool] = []
+    asking = threading.Thread(target=lambda: answers.append(cache.contains(OWNER, artefacts[0])))
+    with cache._lock:
+        asking.start()
+        asking.join(10)
+        assert answers == [True]
+    asking.join()
+
+
 def test_one_download_for_a_crowd(cache: DiskCache, store: CountingStore, artefacts: list[str]) -> None:
     store.delay_s = 0.1
     inside = threading.Barrier(8)

@@ -226,6 +226,12 @@ CHAT = [
         "invalid_value",
     ),
     (
+        {"logit_bias": {"07": 1}},
+        "Invalid key in 'logit_bias': '07'. Keys are token ids.",
+        "logit_bias",
+        "invalid_value",
+    ),
+    (
         {"response_format": {"type": "json_object"}},
         "Invalid 'response_format.type': invalid value 'json_object'.",
         "response_format.type",

@@ -57,7 +57,7 @@ def test_a_sample_tells_rates_and_waits() -> None:
     assert (sample.output_rate, sample.input_rate) == (2.5, 15.0)
     assert sample.ttft_ms(0.95) == pytest.approx(200)
     assert sample.gap_ms(0.95) == pytest.approx(200)
-    assert sample.only(["other"]).ttft_ms(0.5) == pytest.approx(100)
+    assert sample.without([ask]).ttft_ms(0.5) == pytest.approx(100)
     assert math.isnan(percentile([], 0.5))
 
 

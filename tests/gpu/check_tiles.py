@@ -94,7 +94,9 @@ def test_attention_equals_its_twin_twenty_times_alike(kv_dtype: torch.dtype) -> 
     scales = SCALES if kv_dtype is FP8 else (1.0, 1.0)
     pages = lay_out(SHAPE, MIXED, dtype=torch.bfloat16, kv_dtype=kv_dtype, scales=scales)
     first = attended(pages, programs=PROGRAMS)
-    torch.testing.assert_close(first, twin(pages), rtol=2e-2, atol=2e-2)
+    wanted = twin(pages).float()
+    off = (first.float() - wanted).flatten(1).norm(dim=1) / wanted.flatten(1).norm(dim=1)
+    assert off.max() < 0.01  # of each token: over 8,000 keys all numbers are small
     for _ in range(RUNS):
         assert torch.equal(attended(pages, programs=PROGRAMS), first)
     at = 0

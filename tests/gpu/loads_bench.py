@@ -47,7 +47,9 @@ def _measured(scale: Scale, base: BaseSpec, path: Path) -> Found:
     arena = AdapterArena(layout, 2, budget, scale.device)
     slots = ArenaSlots(arena, scale.device)
     run = slots.pack(prepared)
-    target = torch.empty(run.data.shape, dtype=run.data.dtype, device=scale.device)
+    num_bytes = sum(page.nbytes for page in run.pages)
+    source = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=not scale.is_dry)
+    target = torch.empty(num_bytes, dtype=torch.uint8, device=scale.device)
 
     def install() -> None:
         slots.install(0, run)
@@ -55,7 +57,7 @@ def _measured(scale: Scale, base: BaseSpec, path: Path) -> Found:
         settle(scale)
 
     def copy() -> None:
-        target.copy_(run.data, non_blocking=True)
+        target.copy_(source, non_blocking=True)
         settle(scale)
 
     def whole() -> None:
@@ -67,14 +69,14 @@ def _measured(scale: Scale, base: BaseSpec, path: Path) -> Found:
         _line("file → slot, from the disk", whole, path.stat().st_size, runs, lambda: _forget(path)),
         _line("file → slot, from the page cache", whole, path.stat().st_size, runs),
         _line("of it: read and checked", lambda: load(path, base), path.stat().st_size, runs),
-        _line("of it: into pinned memory", lambda: slots.pack(prepare(loaded)), run.data.nbytes, runs),
-        _line("host → slot", install, run.data.nbytes, runs),
-        _line("the same bytes by one copy", copy, run.data.nbytes, runs),
+        _line("of it: into pinned memory", lambda: slots.pack(prepare(loaded)), num_bytes, runs),
+        _line("host → slot", install, num_bytes, runs),
+        _line("the same bytes by one copy", copy, num_bytes, runs),
     ]
     found = Found()
     if int(arena.rank.sum()) != 2 * scale.rank * len(prepared.modules):
         found.failures.append("the tables do not say what was installed")
-    title = f"An adapter of rank {scale.rank} on all sites, {run.data.nbytes / 2**20:.0f} MiB"
+    title = f"An adapter of rank {scale.rank} on all sites, {num_bytes / 2**20:.0f} MiB"
     found.tables.append(Table(title, ("way", "ms", "GB/s"), told))
     return found
 

@@ -27,7 +27,9 @@ for outcome in run_all([Section(w.__name__, w, 1.0, w is fine) for w in works], 
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """As on a bare machine, where there is no git either."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PATH"] = str(ROOT / "nowhere")
     return subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )

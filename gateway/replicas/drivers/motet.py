@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
@@ -17,6 +18,9 @@ MAX_CONTROL_BYTES = 16 * 1024 * 1024
 READ_BUFFER_BYTES = 64 * 1024
 """What is read ahead of a slow client before the engine's socket is left to fill."""
 
+PROBES = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+"""Of the kernel, in seconds and number: a replica's machine that is gone is noticed within a minute."""
+
 LARGE_BODY_BYTES = 512 * 1024
 """From here a body is sent in pieces, so that a slow replica doesn't hold up the event loop."""
 
@@ -29,7 +33,9 @@ _PAGE = msgspec.json.Decoder(JournalPage)
 def make_session(*, connect_timeout_s: float, max_connections: int) -> aiohttp.ClientSession:
     """One a worker, for all replicas. Nothing is decompressed, followed or kept but connections."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, limit_per_host=max_connections, keepalive_timeout=30),
+        connector=aiohttp.TCPConnector(
+            limit=0, limit_per_host=max_connections, keepalive_timeout=30, socket_factory=_probed_socket
+        ),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -37,6 +43,15 @@ def make_session(*, connect_timeout_s: float, max_connections: int) -> aiohttp.C
         skip_auto_headers={"User-Agent", "Accept-Encoding"},
         trust_env=False,
     )
+
+
+def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Breaks when the other machine is gone, which a silent connection would not notice."""
+    probed = socket.socket(*address[:3])
+    probed.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in PROBES:
+        probed.setsockopt(socket.IPPROTO_TCP, option, value)
+    return probed
 
 
 class MotetUpstream:
@@ -82,6 +97,8 @@ class MotetDriver:
                     headers={**headers, **self._headers, "content-type": "application/json"},
                     allow_redirects=False,
                 )
+        except aiohttp.ConnectionTimeoutError as error:  # is a TimeoutError too
+            raise UpstreamFailed("the replica takes no connection in time", sent=False) from error
         except TimeoutError:
             raise UpstreamFailed("the replica did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -103,9 +120,10 @@ class MotetDriver:
         status, body = await self._call("POST", path, json={"owner": owner})
         _expect(status, body, path)
 
-    async def retire(self, artefact: str) -> None:
+    async def retire(self, artefact: str, owner: str) -> None:
+        # the engine knows the owner of those in use; its disk may hold others, from before it started
         path = f"/internal/adapters/{artefact}"
-        status, body = await self._call("DELETE", path)
+        status, body = await self._call("DELETE", path, params={"owner": owner})
         _expect(status, body, path)
 
     async def ready(self) -> bool:

@@ -167,10 +167,15 @@ class PoolUse(RuleBasedStateMachine):
     def ticks_left(self, name: str) -> int:
         return max((a.ticks for a in self.asked if a.name == name and a.slot is not None), default=0)
 
+    def waiting(self) -> set[str]:
+        return {asked.name for asked in self.asked if asked.slot is None}
+
     def finish(self, asked: Asked) -> None:
         self.asked.remove(asked)
         if asked.slot is not None:
             self.pool.unpin(ref_of(asked.name))
+        elif asked.name not in self.waiting():
+            self.pool.stop_waiting(ref_of(asked.name))
         self.pool.leave(asked.name)
 
     @invariant()
@@ -183,6 +188,7 @@ class PoolUse(RuleBasedStateMachine):
             assert self.runner.slots[asked.slot or 0] == asked.name, "what runs stays where it is"
         state = self.pool.snapshot(self.now)
         assert len(state.owners) <= 3
+        assert state.waiting_for_slot <= len(self.waiting()), "no slot is kept for what nobody waits for"
 
     def teardown(self) -> None:
         """Everyone who waits gets a turn: each turn takes a load, a drain and the sequences before it."""

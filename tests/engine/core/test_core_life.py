@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from engine.core.journal import Journal
+import pytest
+
+from engine.core.journal import Journal, JournalLine
+from engine.core.limits import CHECK_EVERY_S
 from engine.core.protocol import Drain, Ended, Failed, Outcome, Stats
 from tests.engine.core.fakes import Ask, Bench, add, expected
 
@@ -23,6 +26,24 @@ def test_a_core_that_fails_says_so_journals_what_was_open_and_returns_non_zero(b
     assert "the device is lost" in bench.transport.sent[-1].reason
     assert bench.ended("r").outcome is Outcome.CORE_FAILED
     assert bench.lines()[0].completion == len(bench.tokens("r"))
+
+
+def test_what_ended_before_the_journal_failed_is_told_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two end in the same step, and the disk fails between their lines; the third can't be written down."""
+    append = bench.journal.append
+
+    def append_one(line: JournalLine) -> None:
+        append(line)
+        bench.journal._failed = OSError(5, "Input/output error")
+
+    monkeypatch.setattr(bench.journal, "append", append_one)
+    bench.send(add("told", PROMPT), add("lost", PROMPT), add("open", PROMPT, Ask(max_tokens=50)))
+    assert bench.loop.run_forever() == 1
+    assert [(end.request, end.outcome) for end in bench.all_ended()] == [("told", Outcome.FINISHED)]
+    assert isinstance(bench.transport.sent[-1], Failed)
+    assert [line.request for line in bench.lines()] == ["told"]
 
 
 def test_stats_come_while_working_and_when_idle(bench: Bench) -> None:
@@ -42,13 +63,13 @@ def test_drain_ends_what_is_open_and_returns_zero(bench: Bench) -> None:
     bench.send(Drain())
     assert bench.loop.run_forever() == 0
     assert isinstance(bench.transport.sent[-1], Stats | Ended)
-    assert bench.ended("r").outcome is Outcome.ABORTED
+    assert bench.ended("r").outcome is Outcome.CORE_FAILED, "the replica's doing: nobody pays for it"
 
 
 def test_what_comes_after_a_drain_ends_too(bench: Bench) -> None:
     bench.send(Drain(), add("late", PROMPT))
     assert bench.loop.run_forever() == 0
-    assert bench.ended("late").outcome is Outcome.ABORTED
+    assert bench.ended("late").outcome is Outcome.CORE_FAILED
     assert [line.request for line in bench.lines()] == ["late"]
 
 
@@ -81,3 +102,28 @@ def full_disk(journal: Journal, room: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_an_idle_core_checks_itself_and_not_after_each_request(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many blocks that takes longer than a step, and the next request would wait for it."""
+    checked: list[float] = []
+    check = bench.loop._blocks.check
+
+    def noted(tables: Iterable[Sequence[int]]) -> None:
+        checked.append(bench.now)
+        check(tables)
+
+    monkeypatch.setattr(bench.loop._blocks, "check", noted)
+    for number in range(5):
+        bench.send(add(str(number), PROMPT))
+        for _ in range(20):
+            bench.loop.step()
+            bench.now += bench.step_s
+    assert len(bench.all_ended()) == 5
+    assert len(checked) == 1
+    bench.now += CHECK_EVERY_S
+    for _ in range(3):
+        bench.loop.step()
+    assert len(checked) == 2

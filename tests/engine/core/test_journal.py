@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.core.journal import Journal, JournalError, JournalLine, segments
+from engine.core.journal import ID_FILE, Journal, JournalError, JournalLine, segments
 from engine.core.journal_reader import JournalReader
 from engine.core.protocol import Outcome, Purpose, Tier
 
@@ -100,6 +100,19 @@ def test_a_damaged_line_hides_none_of_those_after_it(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_what_was_read_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power loss takes lines that were read, and their numbers are given to others."""
+    synced: list[int] = []
+    write(tmp_path, 3).close()
+    ((_, path),) = segments(tmp_path)
+    monkeypatch.setattr("os.fdatasync", lambda file: synced.append(os.fstat(file).st_ino))
+    reader = JournalReader(tmp_path)
+    assert len(reader.read(0, 10).lines) == 3
+    assert synced == [path.stat().st_ino]
+    assert reader.read(3, 10).lines == []
+    assert len(synced) == 1, "not while there is nothing new"
+
+
 def test_the_reader_leaves_an_unfinished_line_for_later(tmp_path: Path) -> None:
     write(tmp_path, 2).close()
     reader = JournalReader(tmp_path)
@@ -169,6 +182,21 @@ def test_a_journal_that_starts_afresh_has_another_id(tmp_path: Path) -> None:
     other = Journal(tmp_path)
     assert other.journal_id != journal.journal_id
     assert other.last_n == 0
+    other.close()
+
+
+@pytest.mark.parametrize("found", [None, ""])
+def test_lines_whose_id_was_lost_get_a_new_one(tmp_path: Path, found: str | None) -> None:
+    """As after a power loss: the name of the file was on the disk before its contents."""
+    journal = write(tmp_path, 3)
+    journal.close()
+    (tmp_path / ID_FILE).unlink()
+    if found is not None:
+        (tmp_path / ID_FILE).write_text(found)
+    other = write(tmp_path, 1)
+    assert other.journal_id not in {"", journal.journal_id}
+    page = JournalReader(tmp_path).read(0, 10)
+    assert (page.journal_id, [entry.n for entry in page.lines]) == (other.journal_id, [1, 2, 3, 4])
     other.close()
 
 

@@ -242,6 +242,23 @@ def test_what_could_never_be_served_is_refused(bench: Bench, refused: object) ->
     assert bench.runner.plans == []
 
 
+@pytest.mark.parametrize(
+    ("best", "echo", "outcome"),
+    [
+        (2, True, Outcome.FINISHED),
+        (3, True, Outcome.REFUSED),
+        (3, False, Outcome.FINISHED),
+    ],
+)
+def test_more_log_probabilities_of_a_prompt_than_a_message_holds_are_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, best: int, echo: bool, outcome: Outcome
+) -> None:
+    monkeypatch.setattr("engine.core.intake.MAX_PROMPT_LOGPROBS", 100)
+    sampling = Sampling(max_tokens=2, seed=1, logprobs=best, prompt_logprobs=echo)
+    bench.run(add("r", [1] * 30, Ask(sampling=sampling)))
+    assert bench.ended("r").outcome is outcome
+
+
 def test_a_full_core_refuses(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(max_open=2)
     bench.run(*[add(str(i), PROMPT) for i in range(3)])

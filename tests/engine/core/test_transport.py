@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,27 @@ async def test_a_server_that_is_behind_reads_all_that_is_there_at_once(
     core.send(tokens(1, start=20))
     assert await server.recv() == tokens(1, start=20)
     server.close()
+
+
+async def test_no_message_is_larger_than_the_other_end_takes(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The socket would be closed on its sender, and the replica be lost."""
+    monkeypatch.setattr(wire, "MAX_MESSAGE_BYTES", 2_000)
+    aborts: list[ToCore] = [Abort(f"{number:0200}", 1) for number in range(100)]
+    frames = [Tokens(request=str(number), attempt=1, choice=0, tokens=[1] * 300) for number in range(100)]
+    arrived: list[ToCore] = []
+    received: list[FromCore] = []
+    with closing(ServerTransport(address)) as server, closing(CoreTransport(address)) as core:
+        await server.send(*aborts)
+        while len(arrived) < len(aborts):
+            await asyncio.to_thread(core.wait, 5.0)
+            arrived += core.recv_all()
+        core.send(frames)
+        while len(received) < len(frames):
+            core.flush()
+            received += await server.recv()
+    assert (arrived, received) == (aborts, frames)
 
 
 async def test_the_server_waits_for_a_core_and_for_room_in_its_queue(address: str) -> None:

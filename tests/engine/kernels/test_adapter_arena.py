@@ -97,9 +97,18 @@ def test_factors_of_a_group_are_read_from_one_place() -> None:
     run = pack_for_arena(adapter(1, 8), LAYOUT)
     qkv = run.a_at[1, :3].tolist()
     assert qkv == [qkv[0], qkv[0] + 8 * 40, qkv[0] + 16 * 40]
-    assert run.num_pages == 1
-    assert not run.data.is_pinned()
-    assert run.num_bytes == run.data.nbytes
+    assert len(run.pages) == 1
+    assert not run.pages[0].is_pinned()
+    assert run.num_bytes == LAYOUT.page_bytes
+
+
+def test_host_memory_that_one_adapter_lets_go_serves_any_other() -> None:
+    """Pinned memory goes back to torch's cache, which gives it out again for the same size alone."""
+    runs = [pack_for_arena(adapter(1, rank), LAYOUT) for rank in (1, 9, 64, 256)]
+    assert len(runs[0].pages) < len(runs[-1].pages)
+    assert {page.untyped_storage().nbytes() for run in runs for page in run.pages} == {LAYOUT.page_bytes}
+    assert [run.num_bytes for run in runs] == [len(run.pages) * LAYOUT.page_bytes for run in runs]
+    assert pack_for_arena(adapter(1, 4, []), LAYOUT).num_bytes == 0
 
 
 def test_a_slot_can_be_filled_again() -> None:

@@ -226,3 +226,38 @@ def test_a_cleared_slot_has_no_factors() -> None:
     with pytest.raises(AssertionError, match="slot 6 is empty"):
         plan_lora(table, [(6, 1)])
     assert plan_lora(table, [(-1, 4)]) is None
+
+
+MIXED = [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16), (torch.float16, torch.bfloat16)]
+
+
+@pytest.mark.parametrize(("of_a", "of_b"), MIXED)
+def test_factors_of_two_dtypes_are_read_each_as_it_is(
+    cpu: CpuKernels, of_a: torch.dtype, of_b: torch.dtype
+) -> None:
+    a, b = draw(1, 5, 48, dtype=of_a), draw(2, 40, 5, dtype=of_b)
+    table = SlotTable(1, 1, SITES)
+    table.install(0, prepare(Host({(0, "o_proj"): (a, b, 0.5)})))
+    step = plan_lora(table, [(0, 3)])
+    assert step is not None
+    x, y = draw(3, 3, 48), draw(4, 3, 40)
+    wanted = y + x @ a.float().T @ b.float().T * 0.5
+    cpu.lora(step, 0, "o", x, y)
+    torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rank", [1, 5])
+def test_a_prepared_adapter_keeps_nothing_but_what_it_counts(rank: int) -> None:
+    """Its factors come as views of all that a file holds of one layer."""
+    part = draw(1, rank * (40 + 48), dtype=torch.bfloat16)
+    a, b = part[: rank * 40].view(rank, 40), part[rank * 40 :].view(48, rank)
+    prepared = prepare(Host({(0, "q_proj"): (a, b, 1.0)}))
+    [factors] = prepared.modules.values()
+    held = {
+        each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in (factors.a, factors.b)
+    }
+    assert sum(held.values()) == prepared.num_bytes
+    assert torch.equal(factors.a, a)
+    assert torch.equal(factors.b, b.T)
+    assert factors.a.is_contiguous()
+    assert factors.b.is_contiguous()

@@ -80,7 +80,7 @@ def test_the_cache_gets_what_the_twin_writes(
         a, b = Cells(ours)[mine].float(), Cells(theirs)[mine].float()
         torch.testing.assert_close(a, b, rtol=2**-3 if kv_dtype is FP8 else rtol, atol=2**-9)
         if kv_dtype is not torch.float32:
-            assert (a != b).sum() <= 0.002 * a.numel(), "sums in another order move hardly a code"
+            assert (a != b).sum() <= 1 + 0.002 * a.numel(), "sums in another order move hardly a code"
         assert torch.equal(bits(Cells(ours)[elsewhere]), bits(Cells(before)[elsewhere]))
 
 

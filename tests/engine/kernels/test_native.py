@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -284,3 +285,26 @@ def test_float8_numbers_are_those_of_torch(kernels_library: Path) -> None:
     assert torch.equal(codes[finite], wanted.view(torch.uint8)[finite])
     assert torch.equal(again[finite], wanted.float()[finite])
     assert again[~finite].isnan().all()
+
+
+def test_an_adapter_counts_the_memory_that_it_takes(kernels_library: Path) -> None:
+    """Whole huge pages, that is: but not for one that would leave most of a page empty."""
+    packer = AdapterPacker(NativeLibrary(kernels_library, 1), F32, PLAIN.num_layers, PLAIN.sites)
+    wide = adapter(PLAIN, 256, F32)
+    rows, columns = PLAIN.sites["q_proj"]
+    tiny = prepare(Host({(0, "q_proj"): (torch.ones(1, rows), torch.ones(columns, 1), 1.0)}))
+    for one in (wide, tiny):
+        packed = packer.pack(one)
+        assert packed.num_bytes == len(packed.arena._map)
+        assert packed.num_bytes >= one.num_bytes
+    assert packed.num_bytes <= 64 * 1024
+
+
+def test_weights_are_there_once_when_they_are_packed(kernels_library: Path) -> None:
+    library = NativeLibrary(kernels_library, 1)
+    weights = weights_of(PLAIN)
+    given = {name: weakref.ref(weight) for name, weight in weights.items()}
+    model = NativeModel(PLAIN, weights, library, dtype=F32, block_size=16, max_model_len=256)
+    del weights
+    assert model.config is PLAIN
+    assert [name for name, weight in given.items() if weight() is not None] == []

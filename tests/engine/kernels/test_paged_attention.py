@@ -3,6 +3,8 @@ gives a row the same bits in any company."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -221,6 +223,8 @@ def test_the_tiles_fit_a_hopper(hopper: HopperCompiler, shape: AttentionShape, k
         tile.num_stages,
     )
     assert "wgmma.mma_async" in prefill.ptx
+    made = exponents(prefill.ptx)
+    assert 4 * made["sub.f32"] < made["fma.rn.f32"], "keys that are masked are weighed like those that aren't"
     tile = paged_attention.decode_tile(shape)
     del both["num_tokens"]
     decode = hopper.compile(
@@ -238,6 +242,12 @@ def test_the_tiles_fit_a_hopper(hopper: HopperCompiler, shape: AttentionShape, k
     assert decode.registers * 128 * 2 <= 65_536, (
         "two programs share an SM, so that one loads while one computes"
     )
+
+
+def exponents(ptx: str) -> Counter[str]:
+    """The instructions that make what powers of two are taken of."""
+    made = {into: name for name, into in re.findall(r"^\s+([a-z][\w.]*)\s+(%r\d+), ", ptx, re.MULTILINE)}
+    return Counter(made[power] for power in re.findall(r"ex2\.approx\S*\s+%r\d+, (%r\d+);", ptx))
 
 
 def test_the_plan_and_the_merge_fit_a_hopper(hopper: HopperCompiler) -> None:

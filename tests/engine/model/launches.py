@@ -137,9 +137,9 @@ def empty_weights(config: ModelConfig) -> dict[str, Tensor]:
 def empty_run() -> HostRun:
     """An adapter that claims to have something in every group."""
     shape = CONFIG.num_layers, 7
-    integers, halves = torch.zeros(shape, dtype=torch.int64), torch.zeros(0, dtype=torch.bfloat16)
+    integers = torch.zeros(shape, dtype=torch.int64)
     touched = frozenset((0, group) for group in GROUPS)
-    return HostRun(halves, integers, integers, integers.int(), torch.zeros(shape), 0, touched)
+    return HostRun((), integers, integers, integers.int(), torch.zeros(shape), touched)
 
 
 def serve(options: GpuOptions, launches: Launches) -> None:

@@ -57,6 +57,8 @@ def test_an_adapter_comes_from_the_store_then_from_disk(
     assert isinstance(first.handle, KernelAdapter)
     assert first.num_bytes == wanted.num_bytes
     assert first.handle.touched == wanted.touched
+    held = [f.untyped_storage().nbytes() for each in first.handle.modules.values() for f in (each.a, each.b)]
+    assert sum(held) == first.num_bytes, "nothing else of the file is kept"
     for where, factors in wanted.modules.items():
         found = first.handle.modules[where]
         assert torch.equal(found.a, factors.a)
@@ -83,3 +85,22 @@ def tmp_path_model(tmp_path: Path, base: BaseSpec) -> Path:
     make("llama", folder)
     (folder / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}')
     return folder
+
+
+@pytest.mark.parametrize("harm", ["deleted", "cut"])
+def test_a_file_that_was_lost_or_harmed_on_disk_is_fetched_again(
+    tmp_path: Path, base: BaseSpec, cache: DiskCache, harm: str
+) -> None:
+    """After it was checked, by somebody who cleans up or by the disk."""
+    ref, source = stored(tmp_path, base), AdapterFiles(cache, base, prepare)
+    source.load(ref, fetch=True)
+    (file,) = (tmp_path / "cache").glob("*.motet")
+    if harm == "deleted":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(NotNear):
+        source.load(ref, fetch=False)
+    assert not source.is_near(ref)
+    assert source.load(ref, fetch=True).found_in is Tier.STORE
+    assert source.load(ref, fetch=False).found_in is Tier.DISK

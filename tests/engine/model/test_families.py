@@ -119,12 +119,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "dynamic rope": ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "dynamic"),
     "longrope": ({"rope_parameters": {"rope_type": "longrope"}}, "longrope"),
     "rope field": ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "spin": 1}}, "spin"),
+    "rope twice": (
+        {"rope_parameters": {"rope_type": "default"}, "rope_scaling": {"type": "linear", "factor": 2.0}},
+        "rope_parameters and rope_scaling",
+    ),
     "rope without factor": ({"rope_scaling": {"rope_type": "linear"}}, "factor"),
     "rope by layer": ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "layer type"),
     "partial rotation": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     "chunked layers": ({"layer_types": ["chunked_attention"]}, "chunked_attention"),
     "no layers": ({"num_hidden_layers": 0}, "num_hidden_layers"),
     "heads": ({"num_key_value_heads": 3}, "num_key_value_heads"),
+    "end token": ({"eos_token_id": [2, 97]}, "eos_token_id"),
 }
 
 
@@ -140,6 +145,8 @@ def test_old_and_new_spellings_of_rope_agree() -> None:
     old = parse_config({**BASIC, "rope_theta": 500.0, "rope_scaling": plain})
     new = parse_config({**BASIC, "rope_parameters": LLAMA3})
     assert torch.equal(old.rope.table(64), new.rope.table(64))
+    both = parse_config({**BASIC, "rope_theta": 500.0, "rope_scaling": plain, "rope_parameters": LLAMA3})
+    assert both.rope == new.rope
 
 
 @pytest.mark.parametrize(
@@ -148,6 +155,20 @@ def test_old_and_new_spellings_of_rope_agree() -> None:
         ({"architectures": ["MistralForCausalLM"], "sliding_window": 100}, 100),
         ({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 100, "use_sliding_window": False}, None),
         ({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 100, "use_sliding_window": True}, 100),
+        ({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True}, 4096),
+        ({"architectures": ["Qwen3ForCausalLM"]}, None),
+        ({"architectures": ["MistralForCausalLM"]}, 4096),
+        ({"architectures": ["MistralForCausalLM"], "sliding_window": None}, None),
+        (
+            {
+                "architectures": ["MistralForCausalLM"],
+                "sliding_window": 100,
+                "layer_types": ["full_attention"] * 2,
+            },
+            100,
+        ),
+        ({"sliding_window": 100, "layer_types": ["full_attention"] * 2}, None),
+        ({}, None),
     ],
 )
 def test_a_sliding_window_is_refused_where_it_bites(changes: Mapping[str, Any], window: int | None) -> None:
@@ -158,7 +179,7 @@ def test_a_sliding_window_is_refused_where_it_bites(changes: Mapping[str, Any], 
         config.check_context(256)
     else:
         with pytest.raises(ModelRefused, match="sliding_window"):
-            config.check_context(101)
+            config.check_context(window + 1)
 
 
 def test_every_tensor_is_accounted_for(tmp_path: Path) -> None:

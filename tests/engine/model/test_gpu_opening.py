@@ -13,6 +13,7 @@ import torch
 from engine.config import CoreSettings, EngineSettings
 from engine.kernels.adapter_arena import HostRun
 from engine.kernels.lora import prepare
+from engine.model import gpu_opening
 from engine.model.config import ModelRefused
 from engine.model.device import chosen_device
 from engine.model.gpu_opening import open_gpu_runner
@@ -96,11 +97,22 @@ def test_a_cache_in_fp8_takes_the_scales_of_its_file_and_a_name_of_its_own(
         ({"dtype": "float32"}, "only bfloat16"),
         ({"tensor_parallel": 2, "kv_cache_dtype": "fp8_e4m3"}, "give --kv-scales"),
         ({"max_model_len": 999}, "over"),
+        ({"max_running": 2049, "token_budget": 2100}, "at most 2048"),
+        ({"block_size": 20}, "multiple of 16"),
     ],
 )
 def test_what_a_gpu_can_not_serve_is_refused(folder: Path, changed: dict[str, object], reason: str) -> None:
     with pytest.raises(ModelRefused, match=reason):
         open_gpu_runner(settings(folder, **changed), CPU)
+
+
+def test_what_does_not_fit_on_the_device_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.")
+
+    monkeypatch.setattr(gpu_opening, "GpuRunner", full)
+    with pytest.raises(ModelRefused, match=r"lower --kv-bytes.*9\.00 GiB"):
+        open_gpu_runner(settings(folder), CPU)
 
 
 def test_a_replica_on_a_cpu_needs_no_triton() -> None:

@@ -21,15 +21,14 @@ from engine.kernels.gpu import GpuKernels
 from engine.kernels.host import HostKernels, HostStep
 from engine.kernels.lora import GROUPS, KernelAdapter, SlotTable, prepare
 from engine.kernels.reference import ReferenceKernels
-from engine.kernels.shapes import AttentionShape
+from engine.kernels.shapes import E4M3_MOST, AttentionShape
 from engine.model.config import ModelConfig, ModelRefused, parse_config
 from engine.model.gpu_runner import GpuOptions, GpuRunner
 from engine.model.graphs import EagerGraphs, Recorded
-from engine.model.kv_scales import KvScales
+from engine.model.kv_scales import MARGIN, KvScales
 from engine.model.llama import LlamaModel
 from engine.model.quantization import E4M3, quantize_rows
 from engine.model.sampler import choose
-from engine.model.step_graphs import ALL, buckets, family_of, rounded_up
 from engine.model.weights import expected_shapes
 from tests.engine.kernels.test_kernels import Host
 from tests.gpu.random_model import random_fp8_weights
@@ -97,13 +96,13 @@ class Twin:
         self._kernels = kernels
         shape, plain = self._model.attention, [(1.0, 1.0)] * config.num_layers
         dtype, by_layer = (torch.bfloat16, plain) if scales is None else (E4M3, scales.by_layer)
-        self._caches = [kernels.new_cache(shape, 12, dtype, *scale) for scale in by_layer]
+        self.caches = [kernels.new_cache(shape, 12, dtype, *scale) for scale in by_layer]
         self.slots: SlotTable = kernels.new_slots(3, config.num_layers, config.sites)
 
     def execute(self, rows: list[Row]) -> list[RowResult]:
         with torch.inference_mode():
             step = self._kernels.plan(self._model.attention, rows, self.slots)
-            residual = self._model.forward(step, self._caches)
+            residual = self._model.forward(step, self.caches)
             ends = torch.tensor([len(row.tokens) for row in rows]).cumsum(0) - 1
             at = [int(end) for end, row in zip(ends, rows, strict=True) if row.sample]
             plans = [row.sample for row in rows if row.sample]
@@ -249,6 +248,16 @@ def test_keys_and_values_in_fp8_equal_the_twin() -> None:
         assert_near(run(runner, *rows), twin.execute(rows))
 
 
+def test_scales_are_measured_in_steps_that_it_can_hold(twin: Twin) -> None:
+    text = tuple(range(3, 31))
+    assert OPTIONS.max_tokens < len(text) <= OPTIONS.max_model_len
+    runner = GpuRunner(CONFIG, WEIGHTS, replace(OPTIONS, kv_fp8=True, kv_text=text), DEVICE)
+    twin.execute([row(0, list(text))])
+    for ours, theirs in zip(runner.caches, twin.caches, strict=True):
+        for scale, half in ((ours.key_scale, theirs.keys), (ours.value_scale, theirs.values)):
+            assert scale == pytest.approx(half.abs().amax().item() * MARGIN / E4M3_MOST, rel=0.02)
+
+
 def test_weights_in_fp8_answer_near_those_that_they_stand_for() -> None:
     coded = random_fp8_weights(CONFIG, DEVICE)
     plain = {
@@ -286,9 +295,9 @@ def test_codes_left_beside_a_norm_are_those_of_its_result() -> None:
     normed = kernels.add_norm(residual, None, drawn(3, 64).to(DEVICE), 1e-5)
     for x in (normed, other, kernels.silu_mul(drawn(4, 3, 192).to(DEVICE)), normed):
         codes, scale = kernels.quantize(x)
-        wanted, wanted_scale = quantize_rows(x)
-        assert torch.equal(codes.float(), wanted.float())
-        assert torch.equal(scale, wanted_scale)
+        wanted, wanted_scale = quantize_rows(x.cpu())  # on a GPU torch multiplies by 1 / 448
+        assert torch.equal(codes.cpu().float(), wanted.float())
+        assert torch.equal(scale.cpu(), wanted_scale)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # numpy, of the NaN that we want
@@ -360,21 +369,24 @@ def test_a_step_replays_the_graph_that_fits_it() -> None:
     assert_near(ours, Twin(config=shallow).execute([row(0, [5, 6, 7])]))
 
 
-def test_families() -> None:
-    """The smallest that was recorded and holds all groups that the step's adapters touch."""
-    assert family_of(frozenset(), False) == family_of(frozenset(), True) == frozenset()
-    assert family_of(frozenset({"qkv"}), False) == {"qkv"}
-    assert family_of(frozenset({"o"}), False) == {"qkv", "o"}
-    assert family_of(frozenset({"qkv", "down"}), False) == ALL
-    assert family_of(frozenset({"qkv"}), True) == ALL
-    assert all(family_of(frozenset({group}), False) >= {group} for group in GROUPS)
+class WarmedGraphs(EagerGraphs):
+    """Runs what is warmed, as on a GPU."""
+
+    def __init__(self) -> None:
+        self.results: list[Tensor] = []
+
+    def warm(self, function: Callable[[], Tensor]) -> None:
+        self.results.append(function())
 
 
-def test_buckets() -> None:
-    assert buckets(1) == (1,)
-    assert buckets(8) == (1, 2, 4, 8)
-    assert buckets(24) == (1, 2, 4, 8, 16, 24)
-    assert [rounded_up(n, (1, 2, 4)) for n in (1, 3, 4, 5)] == [1, 4, 4, 5]
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_all_that_rows_can_ask_is_sampled_once_before_it_serves(rows: int) -> None:
+    """So that the memory which a crowd's draws take is known to be there."""
+    graphs = WarmedGraphs()
+    GpuRunner(CONFIG, WEIGHTS, replace(OPTIONS, max_rows=rows, max_graph_tokens=24), DEVICE, graphs=graphs)
+    [packed] = graphs.results  # steps have graphs, the largest too
+    told = max(1, rows - 2) * (2 + 2 * 20)
+    assert packed.numel() == 2 * rows + told
 
 
 def test_an_arena_that_holds_no_factor_is_refused() -> None:

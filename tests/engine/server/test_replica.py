@@ -303,6 +303,7 @@ def test_sigterm_lets_running_requests_finish_and_the_trace_holds_all_their_step
 ) -> None:
     server = start_engine(MOTET_ENGINE_TRACE_PLANS=str(tmp_path / "trace"))
     with open_stream(server, 1, max_tokens=30) as chunks:
+        os.kill(server.core_pid, signal.SIGTERM)  # a supervisor may tell all processes of a service
         server.process.send_signal(signal.SIGTERM)
         rest = b"".join(chunks)
     assert rest.rstrip().split(b"\n\n")[-2] == b"data: [DONE]"

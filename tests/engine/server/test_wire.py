@@ -15,6 +15,7 @@ from engine.server import wire
 from engine.server.answer import Answer, AnswerShape, ChatAnswer, TextAnswer
 from engine.server.token_text import TokenText
 from engine.server.transcript import Shape, Transcript
+from tests.engine.server.test_detokenize import ByteTable
 
 REQUEST = "0190a1b2"
 ENDED = Ended(REQUEST, 1, Outcome.FINISHED, Usage(5, 3, 4), Timings(1.0, 0.0, 2.0, 3.0), Tier.DEVICE)
@@ -187,6 +188,43 @@ def test_completion_with_echo_and_logprobs(table: TokenText, ids: dict[str, int]
         as_completion(event)
         choice = event["choices"][0]
         assert choice["logprobs"] == body["choices"][choice["index"]]["logprobs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets"), [("<s>a<s>b", [0, 3, 4, 7]), ("ab", [0, 0, 1, 1]), ("a<s>b", [0, 0, 1, 4])]
+)
+def test_special_tokens_take_room_in_a_prompt_where_they_are_spelled(text: str, offsets: list[int]) -> None:
+    table = ByteTable([b"a", b"b"])
+    table._shown = [b"<s>", b"a", b"b"]
+    transcript = Transcript(Shape(1, (), 0, [0, 1, 0, 2], text, prompt_logprobs=True), table)
+    scores = [None, scored(1), scored(1), scored(1)]
+    transcript.feed(Tokens(REQUEST, 1, 0, [1], [scored(1)], None, None, scores))
+    assert transcript.echo is not None
+    assert transcript.echo.offsets == offsets
+
+
+def test_an_echoed_prompt_is_scored_once_however_many_choices_it_stands_before() -> None:
+    """Else one request with a long prompt would hold up everyone's tokens n times as long."""
+
+    class Counting(ByteTable):
+        num_shown = 0
+
+        def shown(self, token: int) -> bytes:
+            self.num_shown += 1
+            return super().shown(token)
+
+    table, prompt = Counting([b"a", b"b"]), [1, 2] * 50
+    scores = [None, *(scored(1) for _ in prompt[1:])]
+    for num_choices in (1, 8):
+        text_shape = Shape(num_choices, (), 0, prompt, "ab" * 50, prompt_logprobs=True)
+        answer = TextAnswer(shape(num_choices=num_choices, prompt=prompt, num_logprobs=2), table)
+        last = FinishReason.LENGTH
+        frames = [Tokens(REQUEST, 1, choice, [1], [scored(1)], last) for choice in range(1, num_choices)]
+        frames.insert(0, Tokens(REQUEST, 1, 0, [1], [scored(1)], last, None, scores))
+        table.num_shown = 0
+        body = unary(answer, Transcript(text_shape, table), frames)
+        assert all(choice["logprobs"] == body["choices"][0]["logprobs"] for choice in body["choices"])
+        assert table.num_shown < 5 * len(prompt)
 
 
 def test_tokens_that_are_no_whole_character_stay_apart(table: TokenText) -> None:

@@ -52,7 +52,7 @@ class RecordedHints:
     def prefetch(self, owner: TenantId, artefact: str) -> None:
         self.prefetched.append(artefact)
 
-    def retire(self, artefact: str) -> None:
+    def retire(self, owner: TenantId, artefact: str) -> None:
         self.retired.append(artefact)
 
 

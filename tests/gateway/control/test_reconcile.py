@@ -70,7 +70,7 @@ class JournalOnly:
     async def prefetch(self, artefact: str, owner: str) -> None:
         raise UpstreamFailed("only a journal")
 
-    async def retire(self, artefact: str) -> None:
+    async def retire(self, artefact: str, owner: str) -> None:
         raise UpstreamFailed("only a journal")
 
     async def ready(self) -> bool:

@@ -30,6 +30,16 @@ async def test_the_engine_is_told_how_long_the_first_token_may_take(
     assert 3_500 < await deadline_of(worker, upstream, http) < 4_000  # it gives up before the gateway does
 
 
+async def test_a_whole_answer_may_take_longer_than_a_first_token(
+    make_worker: MakeWorker, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
+    worker = await make_worker(upstream, patience=Patience(10, 0.2, 5, 3))
+    upstream.script.pause_s = 0.1  # after each of four words
+    assert await post(http, worker) == 200
+    assert upstream.requests == 1
+    await worker.settled()
+
+
 @pytest.mark.parametrize(("waited_s", "left_s"), [(0, 4.0), (10, 4.0), (11, 3.0), (13.99, 0.05), (99, 0.05)])
 def test_waiting_uses_up_the_deadline(waited_s: float, left_s: float) -> None:
     assert Patience(10, 4, 5, 3).first_token_s(waited_s) == pytest.approx(left_s)

@@ -60,6 +60,7 @@ class Upstream:
         self.seen: dict[tuple[str, int], Seen] = {}
         self.journal: list[dict[str, Any]] = []
         self.prefetched: list[str] = []
+        self.retired: list[tuple[str, str]] = []
         self.requests = 0
         self.ready = True
         self.url = ""
@@ -71,6 +72,7 @@ class Upstream:
         app.router.add_post("/v1/completions", self._generate)
         app.router.add_post("/internal/requests/{request}/abort", self._abort)
         app.router.add_post("/internal/adapters/{artefact}/prefetch", self._prefetch)
+        app.router.add_delete("/internal/adapters/{artefact}", self._retire)
         app.router.add_get("/internal/state", self._state)
         app.router.add_get("/internal/journal", self._journal)
         app.router.add_get("/readyz", self._readyz)
@@ -295,6 +297,10 @@ class Upstream:
     async def _prefetch(self, request: web.Request) -> web.Response:
         self.prefetched.append(request.match_info["artefact"])
         return web.Response(status=204)
+
+    async def _retire(self, request: web.Request) -> web.Response:
+        self.retired.append((request.match_info["artefact"], request.query["owner"]))
+        return web.Response(status=202)
 
     async def _state(self, _: web.Request) -> web.Response:
         return web.json_response(

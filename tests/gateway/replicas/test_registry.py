@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -75,10 +77,45 @@ async def test_a_replica_that_is_not_there_was_sent_nothing(session: aiohttp.Cli
     assert not failed.value.sent
 
 
+async def test_a_replica_that_takes_no_connection_was_sent_nothing() -> None:
+    """A listener whose queue is full drops what comes, as a machine that is gone does."""
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            filler = sockets.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        async with make_session(connect_timeout_s=0.2, max_connections=8) as session:
+            driver = MotetDriver(session, f"http://127.0.0.1:{listener.getsockname()[1]}", TOKEN)
+            with pytest.raises(UpstreamFailed) as failed:
+                await driver.open("/v1/completions", b"{}", {}, 30.0)
+    assert not failed.value.sent
+
+
+async def test_connections_are_probed_while_they_are_silent(
+    session: aiohttp.ClientSession, upstream: Upstream
+) -> None:
+    upstream.script.stall_after = 0
+    headers = {"x-motet-request": "r", "x-motet-attempt": "1"}
+    opened = await MotetDriver(session, upstream.url, TOKEN).open(
+        "/v1/completions", b'{"stream": true, "model": "m"}', headers, 5.0
+    )
+    connection = opened._response.connection
+    assert connection is not None
+    assert connection.transport is not None
+    probed = connection.transport.get_extra_info("socket")
+    assert probed.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    await opened.close()
+
+
 async def test_control_calls(session: aiohttp.ClientSession, upstream: Upstream) -> None:
     driver = MotetDriver(session, upstream.url, TOKEN)
     assert await driver.abort("unknown", 1) is None
     await driver.prefetch("a" * 64, "owner")
     assert upstream.prefetched == ["a" * 64]
+    await driver.retire("a" * 64, "owner")
+    assert upstream.retired == [("a" * 64, "owner")]
     page = await driver.journal(0, 10)
     assert (page.lines, page.next) == ([], 0)

@@ -115,8 +115,8 @@ async def _stream(services: Services, tenant: TenantId | None, export: str, kind
     name = f"{export[:12]}-{NAMES[kind]}"
     return Stream(
         download.chunks(),
-        media_type=MEDIA_TYPES[kind],
         headers={
+            "content-type": MEDIA_TYPES[kind],  # the handler's own would win over one given to Stream
             "content-length": str(download.num_bytes),
             "content-disposition": f'attachment; filename="{name}"',
         },

@@ -37,6 +37,7 @@ class Settings(BaseSettings):
     public_url: str = "http://127.0.0.1:8080"
     control_host: str = "127.0.0.1"  # where the control process serves /healthz and /metrics
     control_port: int = 8081
+    billing_issuer: str = "Motet"  # who issues the invoices, on statements and in exports
 
     # limits
     max_body_bytes: int = MAX_BODY_BYTES
@@ -65,6 +66,7 @@ class Settings(BaseSettings):
     idle_timeout_s: float = 120.0  # between two upstream bytes
     max_attempts: int = 3
     drain_s: float = 6.0  # for open requests when the gateway stops
+    billing_close_grace_h: float = 48.0  # after a month's end, before it is closed
     workers: int = 1
     worker_id: int = 0  # place of this worker among them; set by the parent
 

@@ -17,6 +17,7 @@ from gateway.admin_auth.service import AdminAuthenticator
 from gateway.api_keys.authenticator import Authenticator, CacheLimits
 from gateway.api_keys.service import ApiKeys
 from gateway.audit.service import AuditLog
+from gateway.billing.opening import Billing, open_billing
 from gateway.catalog.hints import ReplicaHints
 from gateway.catalog.intake import Intake
 from gateway.catalog.lifecycle import Lifecycle
@@ -49,6 +50,7 @@ class Services:
     tenants: Tenants
     keys: ApiKeys
     audit: AuditLog
+    billing: Billing
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
@@ -96,6 +98,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             tenants=Tenants(db, epochs),
             keys=ApiKeys(db, peppers, epochs),
             audit=AuditLog(db),
+            billing=open_billing(settings, db),
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,

@@ -17,6 +17,7 @@ from gateway.admin_auth import routes as admin_auth
 from gateway.api_keys import routes as api_keys
 from gateway.audit import routes as audit
 from gateway.audit.service import Actor
+from gateway.caches import routes as caches
 from gateway.catalog import routes as catalog
 from gateway.config import Settings
 from gateway.envelope import Envelope, request_id_of
@@ -48,6 +49,7 @@ ROUTES: list[ControllerRouterHandler] = [
     # operators
     *admin_auth.handlers,
     *tenants.handlers,
+    *caches.handlers,
     *api_keys.handlers,
     *audit.handlers,
 ]

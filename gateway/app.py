@@ -21,6 +21,7 @@ from gateway.billing.charging import routes as rerating
 from gateway.billing.exports import routes as exports
 from gateway.billing.price_book import routes as price_book
 from gateway.billing.statements import routes as statements
+from gateway.caches import routes as caches
 from gateway.catalog import routes as catalog
 from gateway.config import Settings
 from gateway.envelope import Envelope, request_id_of
@@ -54,6 +55,7 @@ ROUTES: list[ControllerRouterHandler] = [
     # operators
     *admin_auth.handlers,
     *tenants.handlers,
+    *caches.handlers,
     *api_keys.handlers,
     *audit.handlers,
     *price_book.handlers,

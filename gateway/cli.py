@@ -123,6 +123,31 @@ def set_tenant(
     show(api.patch(f"/api/v1/tenants/{tenant_id(api, name)}", changes), as_json)
 
 
+@tenants.command("caches")
+@says_why
+def tenant_caches(
+    context: typer.Context,
+    name: str,
+    response_cache: Annotated[str | None, typer.Option(help="off, greedy or seeded.")] = None,
+    age_s: Annotated[int | None, typer.Option(min=1, help="Seconds that an answer is kept at most.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a tenant's caches, or turn its response cache on or off."""
+    api = access_of(context).admin()
+    path = f"/api/v1/tenants/{tenant_id(api, name)}/caches"
+    named = {"response_cache": response_cache, "response_cache_age_s": age_s}
+    changes = {field: value for field, value in named.items() if value is not None}
+    show(api.patch(path, changes) if changes else api.get(path), as_json)
+
+
+@tenants.command("drop-caches")
+@says_why
+def drop_caches(context: typer.Context, name: str, as_json: AsJson = False) -> None:
+    """Drop a tenant's response cache and prefix cache at once."""
+    api = access_of(context).admin()
+    show(api.delete(f"/api/v1/tenants/{tenant_id(api, name)}/caches"), as_json)
+
+
 @keys.command("create")
 @says_why
 def create_key(

@@ -27,6 +27,8 @@ class Settings(BaseSettings):
     # secrets
     pepper: SecretStr  # HMAC key of API keys, >= 32 characters
     pepper_previous: SecretStr | None = None
+    data_key: SecretStr | None = None  # seals answers at rest, >= 32 characters; absent: the pepper does
+    data_key_previous: SecretStr | None = None
     engine_token: SecretStr  # bearer token of the replicas
     metrics_token: SecretStr | None = None  # asked for at /metrics when set
 
@@ -64,7 +66,14 @@ class Settings(BaseSettings):
     connect_timeout_s: float = 2.0
     first_byte_timeout_s: float = 300.0
     idle_timeout_s: float = 120.0  # between two upstream bytes
-    max_attempts: int = 3
+    max_attempts: int = Field(default=3, ge=1, le=31)
+    retry_share: float = Field(default=0.1, ge=0, le=1)  # repeated attempts for each first one, most
+    retry_grace_ms: int = Field(default=2_000, ge=0, le=60_000)  # a client that left has for its retry
+    idempotency_answer_bytes: int = 1024 * 1024  # of one answer kept for retries, sealed
+    idempotency_tenant_bytes: int = 16 * 1024 * 1024
+    response_cache_entry_bytes: int = 256 * 1024
+    response_cache_tenant_bytes: int = 64 * 1024 * 1024
+    response_cache_wait_s: float = Field(default=10.0, ge=0, lt=15)  # for an equal request that runs
     drain_s: float = 6.0  # for open requests when the gateway stops
     billing_close_grace_h: float = 48.0  # after a month's end, before it is closed
     workers: int = 1

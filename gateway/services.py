@@ -18,6 +18,7 @@ from gateway.api_keys.authenticator import Authenticator, CacheLimits
 from gateway.api_keys.service import ApiKeys
 from gateway.audit.service import AuditLog
 from gateway.billing.opening import Billing, open_billing
+from gateway.caches.service import Caches
 from gateway.catalog.hints import ReplicaHints
 from gateway.catalog.intake import Intake
 from gateway.catalog.lifecycle import Lifecycle
@@ -48,6 +49,7 @@ class Services:
     authenticator: Authenticator
     admins: AdminAuthenticator
     tenants: Tenants
+    caches: Caches
     keys: ApiKeys
     audit: AuditLog
     billing: Billing
@@ -96,6 +98,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             authenticator=authenticator,
             admins=AdminAuthenticator(db, redis, peppers),
             tenants=Tenants(db, epochs),
+            caches=Caches(db, redis, epochs),
             keys=ApiKeys(db, peppers, epochs),
             audit=AuditLog(db),
             billing=open_billing(settings, db),

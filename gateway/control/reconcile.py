@@ -149,6 +149,7 @@ class Reconciler:
 
     async def _settle_some(self, some: Sequence[_Pending], all_waiting: Sequence[_Pending]) -> int:
         async with self._db.system_session() as session:
+            await repository.decide_alone(session)
             facts = await _facts(session, some, all_waiting)
             settled = {p.attempt for p in some if facts.compare(p.line, p.request)}
             missing = [p for p in some if p.attempt not in settled and self._is_due(p, facts)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from math import inf
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from adapters import headers
@@ -18,10 +19,29 @@ from gateway.queueing.ticket import Ticket
 from gateway.replicas.driver import Trailer, Upstream
 from gateway.replicas.registry import Load, Replica
 
+if TYPE_CHECKING:
+    from gateway.inference.keeping import Keeping
+
 
 class Endpoint(Enum):
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request that was read and may be asked, and is not counted yet."""
+
+    request_id: UUID
+    client_request_id: str | None
+    endpoint: Endpoint
+    principal: Principal
+    body: bytes = field(repr=False)
+    request: InferenceRequest
+    resolved: Resolved
+    arrived: float  # monotonic clock
+    deadline: float | None = None  # on the same clock: the client waits no longer for the first byte
+    arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +128,12 @@ class Trip:
     tries: int = 0
     tried: list[Replica] = field(default_factory=list)
     used_tokens: int = 0
+    keeping: Keeping | None = None  # of a request whose answer may be given again
+
+    @property
+    def next_number(self) -> int:
+        """Of the attempt that begins now; a request that another worker began goes on counting."""
+        return self.tries + (self.keeping.attempts_after if self.keeping is not None else 0)
 
     def leave_place(self, *, ran: bool = True) -> None:
         if self.place is not None:

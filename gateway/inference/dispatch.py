@@ -2,7 +2,8 @@
 relayed.
 
 A replica that is full (`replica_busy`) sends the request back to the queue; one that fails is left for
-another, at most `max_attempts` times in all. What the client did wrong is answered at once.
+another, at most `max_attempts` times in all and within the worker's budget of retries. What the client did
+wrong is answered at once.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gateway.queueing.ticket import Ticket
 from gateway.replicas.driver import Upstream, UpstreamFailed
 from gateway.replicas.metrics import RETRIES
 from gateway.replicas.registry import LOAD_TOKENS, Load, Registry, Replica
+from gateway.replicas.retry_budget import RetryBudget
 
 log = structlog.get_logger(__name__)
 
@@ -63,9 +65,12 @@ class Patience:
 class Dispatcher:
     """One per worker."""
 
-    def __init__(self, queue: FairQueue, registry: Registry, patience: Patience) -> None:
+    def __init__(
+        self, queue: FairQueue, registry: Registry, patience: Patience, budget: RetryBudget | None = None
+    ) -> None:
         self._queue = queue
         self._registry = registry
+        self._budget = budget or RetryBudget(share=0.1)
         self.patience = patience
 
     def ticket(self, call: Call) -> Ticket:
@@ -89,25 +94,38 @@ class Dispatcher:
         if trip.call.deadline is not None:
             deadline = min(deadline, trip.call.deadline)
         again = False
+        self._budget.deposit()
         while True:
             await self._enter(trip, deadline, again)
             try:
                 return await self._try(trip)
             except UpstreamFailed as error:
                 log.warning("attempt_failed", request=str(trip.call.request_id), reason=str(error))
-                if trip.attempt is not None:
-                    trip.tried.append(trip.attempt.replica)
+                assert trip.attempt is not None
+                failed = trip.attempt.replica
+                trip.tried.append(failed)
                 await ending.lose(error)
-                RETRIES.labels("failed").inc()
-                if trip.tries >= self.patience.max_attempts:
+                if not self._may_try_again(trip, failed):
                     raise Unavailable(
                         "The model's replicas can't answer now.", code="replica_failed"
                     ) from error
+                RETRIES.labels("failed").inc()
             except _Busy:
                 RETRIES.labels("busy").inc()
                 trip.leave_place(ran=False)
                 await asyncio.sleep(random.uniform(*BUSY_PAUSE_S))  # noqa: S311  jitter, not a secret
                 again = True
+
+    def _may_try_again(self, trip: Trip, failed: Replica) -> bool:
+        """On another replica, where there is one, and while the budget lasts."""
+        if trip.tries >= self.patience.max_attempts:
+            return False
+        if len(self._registry.all) > 1 and not self._registry.has_other(failed):
+            return False
+        if not self._budget.withdraw():
+            RETRIES.labels("over_budget").inc()
+            return False
+        return True
 
     async def _enter(self, trip: Trip, deadline: float, again: bool) -> None:
         if trip.place is None:
@@ -137,7 +155,7 @@ class Dispatcher:
         if trip.ticket is not None:
             trip.ticket.load_tokens = _load_tokens(replica, call)
         trip.tries += 1
-        attempt = trip.attempt = Attempt(trip.tries, replica, Load(replica, call.most_tokens))
+        attempt = trip.attempt = Attempt(trip.next_number, replica, Load(replica, call.most_tokens))
         limit_s = max(
             LEAST_S, min(self.patience.first_token_s(time.monotonic() - call.arrived), call.time_left())
         )

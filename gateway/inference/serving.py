@@ -19,7 +19,9 @@ from gateway.errors import Unavailable
 from gateway.inference.counting import Counter
 from gateway.inference.dispatch import Dispatcher, Patience
 from gateway.inference.ending import drained
+from gateway.inference.open_replays import ReplayNeeds, make_replays
 from gateway.inference.probe import Probe
+from gateway.inference.replays import Replays
 from gateway.inference.service import BodyLimits, KeyReader, Parts, Resolver, Walk
 from gateway.limits.limiter import Limiter
 from gateway.queueing.bounds import QueueLimits
@@ -27,6 +29,7 @@ from gateway.queueing.exchange import POOL, RedisExchange
 from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
+from gateway.replicas.retry_budget import RetryBudget
 from gateway.usage.drain import drain_own, run_drain
 from gateway.usage.journal import Journal
 
@@ -91,15 +94,26 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         limiter = Limiter(needs.redis, lease_s=settings.lease_s)
         journal = Journal(settings.journal_dir)
         stack.push_async_callback(_close_journal, needs.db, journal)
-        walk = Walk(_parts(needs, queue, registry, limiter, journal))
+        replays = make_replays(
+            ReplayNeeds(
+                settings=settings,
+                db=needs.db,
+                redis=needs.redis,
+                registry=registry,
+                limiter=limiter,
+                journal=journal,
+            )
+        )
+        walk = Walk(_parts(needs, queue, replays))
         await registry.poll_once()
-        for work in (registry.run, limiter.run, queue.run, lambda: run_drain(needs.db, journal)):
+        run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
+        for work in (registry.run, limiter.run, replays.run, run_queue, drain):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         yield Serving(walk, Probe(walk, needs.base), registry, queue)
 
 
-def _parts(needs: Needs, queue: FairQueue, registry: Registry, limiter: Limiter, journal: Journal) -> Parts:
-    settings = needs.settings
+def _parts(needs: Needs, queue: FairQueue, replays: Replays) -> Parts:
+    settings, shared = needs.settings, replays.parts
     patience = Patience(
         queue_wait_s=settings.queue_wait_s,
         first_byte_s=settings.first_byte_timeout_s,
@@ -109,11 +123,12 @@ def _parts(needs: Needs, queue: FairQueue, registry: Registry, limiter: Limiter,
     return Parts(
         keys=needs.keys,
         catalog=needs.catalog,
-        limiter=limiter,
+        limiter=shared.limiter,
         counter=Counter(PromptEncoder(settings.base_model), needs.base.max_model_len, needs.base.vocab_size),
-        dispatcher=Dispatcher(queue, registry, patience),
-        registry=registry,
-        journal=journal,
+        dispatcher=Dispatcher(queue, shared.registry, patience, RetryBudget(settings.retry_share)),
+        registry=shared.registry,
+        journal=shared.journal,
+        replays=replays,
         body=BodyLimits(settings.max_body_bytes, settings.body_timeout_s),
     )
 

@@ -25,7 +25,7 @@ from gateway.limits.verdict import Verdict
 from gateway.principal import Limits, Principal
 from gateway.queueing.classes import CLASSES
 from gateway.queueing.ticket import Ticket
-from gateway.redis import RedisKey, Script
+from gateway.redis import RedisKey, Script, redis_errors
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +62,7 @@ class Reservation:
     headers: dict[str, str] = field(default_factory=dict)  # x-ratelimit-*
     tokens: int = 0
     ticket: Ticket | None = None  # where it stands in the queue
+    holds_place: bool = True  # False: its client left, and it runs on
 
     def observe(self, verdict: Verdict) -> None:
         if verdict.epoch is not None:
@@ -158,6 +159,16 @@ class Limiter:
             self._settle_later(reservation, used)
             return False
 
+    async def leave_place(self, reservation: Reservation) -> None:
+        """Its client left and the request runs on, for a retry that needs the place. Never raises."""
+        reservation.holds_place = False
+        try:
+            with redis_errors():
+                for lease in reservation.keys.leases:
+                    await self._redis.zrem(lease, reservation.request_id)
+        except Unavailable as error:
+            log.warning("place_not_left", request=reservation.request_id, error=str(error.__cause__ or error))
+
     async def run(self) -> None:
         """Renews what this worker holds, three times a lease, and settles late, until cancelled."""
         clock = asyncio.get_running_loop().time
@@ -221,7 +232,7 @@ class Limiter:
             RENEW,
             [*keys.leases, keys.reservation(reservation.request_id)],
             [
-                *(int(limit > 0) for limit in reservation.parallel),
+                *(int(limit > 0 and reservation.holds_place) for limit in reservation.parallel),
                 reservation.request_id,
                 self._lease_ms,
                 REMEMBER_MS,

@@ -7,7 +7,7 @@ signal.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -89,12 +89,19 @@ class Registry:
     def num_healthy(self) -> int:
         return sum(replica.healthy for replica in self._replicas)
 
-    def choose(self, artefact: str | None, *, tried: Collection[Replica] = ()) -> Replica | None:
-        """The best usable replica, one not yet tried if there is any; None when no replica can take it."""
+    def choose(self, artefact: str | None, *, tried: Sequence[Replica] = ()) -> Replica | None:
+        """The best usable replica, one not yet tried if there is any, else not the one tried last; None when
+        no replica can take it."""
         usable = [replica for replica in self._replicas if replica.usable]
         fresh = [replica for replica in usable if replica not in tried]
+        others = [replica for replica in usable if replica not in tried[-1:]]
         roomy = [replica for replica in fresh if self._has_room(replica)]
-        return max(roomy or fresh or usable, key=lambda replica: _score(replica, artefact), default=None)
+        best = roomy or fresh or others or usable
+        return max(best, key=lambda replica: _score(replica, artefact), default=None)
+
+    def has_other(self, failed: Replica) -> bool:
+        """Whether another one is usable."""
+        return any(replica.usable and replica is not failed for replica in self._replicas)
 
     def loads(self) -> Loads:
         """Requests and tokens that this worker has in flight, by replica."""

@@ -59,6 +59,14 @@ class Totals:
     has_unpriced: bool
 
 
+BILLING_LOCK = 0x6D6F7465745F6269  # advisory
+
+
+async def decide_alone(session: SystemWrite) -> None:
+    """Until this transaction ends, no other decides what an attempt bills that its own worker did not."""
+    await session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": BILLING_LOCK})
+
+
 async def insert_events(session: SystemWrite, events: Sequence[UsageEvent]) -> int:
     """Adds what the ledger does not hold yet; gives how many rows that were. Attempts without a count are put
     aside until there is one. Replaying a batch changes nothing."""

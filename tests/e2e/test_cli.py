@@ -55,6 +55,10 @@ def test_a_tenant_from_its_making_to_its_usage(
     assert name in motet("tenants", "list").stdout
     answer(motet("tenants", "set", name, "--max-parallel", "4", "--json"))
     assert answer(motet("tenants", "show", name, "--json"))["max_parallel"] == 4
+    assert answer(motet("tenants", "caches", name, "--json"))["response_cache"] == "off"
+    cached = answer(motet("tenants", "caches", name, "--response-cache", "greedy", "--age-s", "60", "--json"))
+    assert (cached["response_cache"], cached["response_cache_age_s"]) == ("greedy", 60)
+    assert answer(motet("tenants", "drop-caches", name, "--json")) == {"cache_epoch": 2, "answers": 0}
     scopes = ("--scope", "adapters:write", "--scope", "usage:read")
     secret = answer(motet("keys", "create", "--tenant", name, "--name", "ci", *scopes, "--json"))["secret"]
 

@@ -37,6 +37,7 @@ SUB_COMMANDS = (
     SubCommand("keys", "gateway.cli", "Make and revoke API keys."),
     SubCommand("adapters", "gateway.cli", "Upload, list and delete adapters."),
     SubCommand("usage", "gateway.cli", "What a tenant used, by day and adapter."),
+    SubCommand("billing", "gateway.cli", "Price book, statements, re-rating."),
 )
 
 

@@ -17,6 +17,11 @@ from gateway.admin_auth import routes as admin_auth
 from gateway.api_keys import routes as api_keys
 from gateway.audit import routes as audit
 from gateway.audit.service import Actor
+from gateway.billing.charging import routes as rerating
+from gateway.billing.exports import routes as exports
+from gateway.billing.price_book import routes as price_book
+from gateway.billing.statements import routes as statements
+from gateway.caches import routes as caches
 from gateway.catalog import routes as catalog
 from gateway.config import Settings
 from gateway.envelope import Envelope, request_id_of
@@ -45,11 +50,16 @@ ROUTES: list[ControllerRouterHandler] = [
     *inference.handlers,
     *catalog.handlers,
     *usage.handlers,
+    *statements.handlers,
+    *exports.handlers,
     # operators
     *admin_auth.handlers,
     *tenants.handlers,
+    *caches.handlers,
     *api_keys.handlers,
     *audit.handlers,
+    *price_book.handlers,
+    *rerating.handlers,
 ]
 
 

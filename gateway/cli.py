@@ -1,6 +1,6 @@
 """The gateway's sub-commands of `motet`: run its processes, and talk to its API.
 
-`tenants`, `keys`, `adapters` and `usage` have no rights of their own: they are clients of the API.
+`tenants`, `keys`, `adapters`, `usage` and `billing` have no rights of their own: they are clients of the API.
 """
 
 from __future__ import annotations
@@ -17,32 +17,27 @@ from pydantic import ValidationError
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
-from gateway.command.access import Access, tenant_id
+from gateway.command.access import tenant_id
 from gateway.command.api import CommandFailed, segment
+from gateway.command.billing import billing
+from gateway.command.options import AsJson, MaybeTenant, TenantName, access_of, connect
 from gateway.command.output import says_why, show, show_list
+from gateway.command.usage import usage
 from gateway.config import Settings
 
 app = typer.Typer()
 
-Url = Annotated[str | None, typer.Option(envvar="MOTET_URL", help="The gateway's URL.")]
-Token = Annotated[str | None, typer.Option(envvar="MOTET_ADMIN_TOKEN", help="An operator's token.")]
-Key = Annotated[str | None, typer.Option(envvar="MOTET_API_KEY", help="A tenant's API key.")]
-TenantName = Annotated[str, typer.Option("--tenant", help="The tenant's name.")]
-MaybeTenant = Annotated[str | None, typer.Option("--tenant", help="The tenant's name.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Default: no limit.")]
 
 
-def _connect(context: typer.Context, url: Url = None, admin_token: Token = None, api_key: Key = None) -> None:
-    context.obj = Access.gather(url, admin_token, api_key)
-
-
-tenants = typer.Typer(no_args_is_help=True, callback=_connect, help="Make and change tenants.")
-keys = typer.Typer(no_args_is_help=True, callback=_connect, help="Make and revoke API keys.")
-adapters = typer.Typer(no_args_is_help=True, callback=_connect, help="Upload, list and delete adapters.")
+tenants = typer.Typer(no_args_is_help=True, callback=connect, help="Make and change tenants.")
+keys = typer.Typer(no_args_is_help=True, callback=connect, help="Make and revoke API keys.")
+adapters = typer.Typer(no_args_is_help=True, callback=connect, help="Upload, list and delete adapters.")
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
 app.add_typer(adapters, name="adapters")
+app.add_typer(usage, name="usage")
+app.add_typer(billing, name="billing")
 
 
 @app.command()
@@ -79,27 +74,6 @@ def control() -> None:
         raise CommandFailed(str(error)) from error
 
 
-@app.command("usage")
-@says_why
-def show_usage(
-    tenant: MaybeTenant = None,
-    first: Annotated[str | None, typer.Option(help="First day, UTC: YYYY-MM-DD.")] = None,
-    last: Annotated[str | None, typer.Option(help="Last day, UTC.")] = None,
-    url: Url = None,
-    admin_token: Token = None,
-    api_key: Key = None,
-    as_json: AsJson = False,
-) -> None:
-    """What a tenant used, by day and adapter: billed requests and tokens."""
-    api, root = Access.gather(url, admin_token, api_key).of_tenant(tenant)
-    report = api.get(f"{root}/usage", first=first, last=last)
-    columns = ["day", "adapter", "requests", "prompt_tokens", "completion_tokens", "cached_tokens"]
-    if as_json:
-        show(report, as_json)
-    else:
-        show_list([*report["data"], {**report, "day": "total"}], columns, as_json)
-
-
 @tenants.command("create")
 @says_why
 def create_tenant(
@@ -112,7 +86,7 @@ def create_tenant(
 ) -> None:
     """Make a tenant."""
     limits = _limits(requests_per_minute, tokens_per_minute, max_parallel)
-    show(_access(context).admin().post("/api/v1/tenants", {"name": name, **limits}), as_json)
+    show(access_of(context).admin().post("/api/v1/tenants", {"name": name, **limits}), as_json)
 
 
 @tenants.command("list")
@@ -120,14 +94,14 @@ def create_tenant(
 def list_tenants(context: typer.Context, as_json: AsJson = False) -> None:
     """All tenants."""
     columns = ["name", "id", "status", "requests_per_minute", "tokens_per_minute", "max_parallel"]
-    show_list(_access(context).admin().pages("/api/v1/tenants"), columns, as_json)
+    show_list(access_of(context).admin().pages("/api/v1/tenants"), columns, as_json)
 
 
 @tenants.command("show")
 @says_why
 def show_tenant(context: typer.Context, name: str, as_json: AsJson = False) -> None:
     """One tenant."""
-    api = _access(context).admin()
+    api = access_of(context).admin()
     show(api.get(f"/api/v1/tenants/{tenant_id(api, name)}"), as_json)
 
 
@@ -143,10 +117,35 @@ def set_tenant(
     as_json: AsJson = False,
 ) -> None:
     """Change a tenant's limits, or suspend it."""
-    api = _access(context).admin()
+    api = access_of(context).admin()
     changes = _limits(requests_per_minute, tokens_per_minute, max_parallel)
     changes |= {} if status is None else {"status": status}
     show(api.patch(f"/api/v1/tenants/{tenant_id(api, name)}", changes), as_json)
+
+
+@tenants.command("caches")
+@says_why
+def tenant_caches(
+    context: typer.Context,
+    name: str,
+    response_cache: Annotated[str | None, typer.Option(help="off, greedy or seeded.")] = None,
+    age_s: Annotated[int | None, typer.Option(min=1, help="Seconds that an answer is kept at most.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a tenant's caches, or turn its response cache on or off."""
+    api = access_of(context).admin()
+    path = f"/api/v1/tenants/{tenant_id(api, name)}/caches"
+    named = {"response_cache": response_cache, "response_cache_age_s": age_s}
+    changes = {field: value for field, value in named.items() if value is not None}
+    show(api.patch(path, changes) if changes else api.get(path), as_json)
+
+
+@tenants.command("drop-caches")
+@says_why
+def drop_caches(context: typer.Context, name: str, as_json: AsJson = False) -> None:
+    """Drop a tenant's response cache and prefix cache at once."""
+    api = access_of(context).admin()
+    show(api.delete(f"/api/v1/tenants/{tenant_id(api, name)}/caches"), as_json)
 
 
 @keys.command("create")
@@ -160,7 +159,7 @@ def create_key(
     as_json: AsJson = False,
 ) -> None:
     """Make an API key. Its secret is shown now and never again."""
-    api = _access(context).admin()
+    api = access_of(context).admin()
     wanted: dict[str, Any] = {"name": name, "scopes": scope or ["inference"]}
     if model:
         wanted["allowed_models"] = model
@@ -172,7 +171,7 @@ def create_key(
 @says_why
 def list_keys(context: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
     """A tenant's keys."""
-    api = _access(context).admin()
+    api = access_of(context).admin()
     found = api.get(f"/api/v1/tenants/{tenant_id(api, tenant)}/keys")["data"]
     show_list(
         found, ["id", "name", "scopes", "created_at", "expires_at", "revoked_at", "last_used_at"], as_json
@@ -183,7 +182,7 @@ def list_keys(context: typer.Context, tenant: TenantName, as_json: AsJson = Fals
 @says_why
 def revoke_key(context: typer.Context, key_id: str, tenant: TenantName, as_json: AsJson = False) -> None:
     """Revoke a key for good."""
-    api = _access(context).admin()
+    api = access_of(context).admin()
     show(api.delete(f"/api/v1/tenants/{tenant_id(api, tenant)}/keys/{segment(key_id)}"), as_json)
 
 
@@ -200,7 +199,7 @@ def upload_adapter(
     for part in (CONFIG_PART, WEIGHTS_PART):
         if not (folder / part).is_file():
             raise CommandFailed(f"{folder} holds no {part}.")
-    api, root = _access(context).of_tenant(tenant)
+    api, root = access_of(context).of_tenant(tenant)
     target = f"{root}/adapters/{segment(name or folder.resolve().name)}/versions"
     total = sum((folder / part).stat().st_size for part in (CONFIG_PART, WEIGHTS_PART))
     with Progress(
@@ -225,7 +224,7 @@ def upload_adapter(
 @says_why
 def list_adapters(context: typer.Context, tenant: MaybeTenant = None, as_json: AsJson = False) -> None:
     """A tenant's adapters."""
-    api, root = _access(context).of_tenant(tenant)
+    api, root = access_of(context).of_tenant(tenant)
     show_list(api.pages(f"{root}/adapters"), ["name", "aliases", "latest", "base", "created_at"], as_json)
 
 
@@ -238,7 +237,7 @@ def show_adapter(
     as_json: AsJson = False,
 ) -> None:
     """An adapter's versions, or one of them."""
-    api, root = _access(context).of_tenant(tenant)
+    api, root = access_of(context).of_tenant(tenant)
     bare, _, version = name.partition("@")
     place = f"{root}/adapters/{segment(bare)}/versions"
     if version:
@@ -256,15 +255,10 @@ def delete_adapter(
     as_json: AsJson = False,
 ) -> None:
     """Retire an adapter, or one version of it."""
-    api, root = _access(context).of_tenant(tenant)
+    api, root = access_of(context).of_tenant(tenant)
     bare, _, version = name.partition("@")
     place = f"{root}/adapters/{segment(bare)}"
     show(api.delete(f"{place}/versions/{segment(version)}" if version else place), as_json)
-
-
-def _access(context: typer.Context) -> Access:
-    assert isinstance(context.obj, Access)
-    return context.obj
 
 
 async def _until_told(work: Coroutine[Any, Any, None]) -> None:

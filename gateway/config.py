@@ -27,6 +27,8 @@ class Settings(BaseSettings):
     # secrets
     pepper: SecretStr  # HMAC key of API keys, >= 32 characters
     pepper_previous: SecretStr | None = None
+    data_key: SecretStr | None = None  # seals answers at rest, >= 32 characters; absent: the pepper does
+    data_key_previous: SecretStr | None = None
     engine_token: SecretStr  # bearer token of the replicas
     metrics_token: SecretStr | None = None  # asked for at /metrics when set
 
@@ -37,6 +39,7 @@ class Settings(BaseSettings):
     public_url: str = "http://127.0.0.1:8080"
     control_host: str = "127.0.0.1"  # where the control process serves /healthz and /metrics
     control_port: int = 8081
+    billing_issuer: str = "Motet"  # who issues the invoices, on statements and in exports
 
     # limits
     max_body_bytes: int = MAX_BODY_BYTES
@@ -50,12 +53,33 @@ class Settings(BaseSettings):
     lease_s: float = 60.0  # a concurrency lease not renewed for this long is free again
     queue_items: int = 4_096  # waiting requests a worker, all tenants
     queue_items_tenant: int = 1_024
+    queue_tokens: int = 16_000_000  # that waiting requests may use at most, a worker
+    queue_tokens_tenant: int = 4_000_000
+    queue_bytes: int = 256 * 1024 * 1024  # of bodies of waiting requests, a worker
+    queue_bytes_tenant: int = 64 * 1024 * 1024
     queue_wait_s: float = 120.0
-    replica_running: int = 64  # choices of one replica in flight, all workers together; its running limit
+    queue_aging_s: float = 10.0  # a line of a class that stood so long goes on in the class above
+    queue_weight_interactive: int = Field(12, ge=1)  # shares of tokens while all classes wait
+    queue_weight_standard: int = Field(6, ge=1)
+    queue_weight_batch: int = Field(2, ge=1)
+    replica_running: int = 64  # choices in flight at one replica, of all gateways; its running limit
     connect_timeout_s: float = 2.0
     first_byte_timeout_s: float = 300.0
     idle_timeout_s: float = 120.0  # between two upstream bytes
-    max_attempts: int = 3
+    max_attempts: int = Field(default=3, ge=1, le=31)
+    retry_share: float = Field(default=0.1, ge=0, le=1)  # repeated attempts for each first one, most
+    retry_grace_ms: int = Field(default=2_000, ge=0, le=60_000)  # a client that left has for its retry
+    idempotency_answer_bytes: int = 1024 * 1024  # of one answer kept for retries, sealed
+    idempotency_tenant_bytes: int = 16 * 1024 * 1024
+    response_cache_entry_bytes: int = 256 * 1024
+    response_cache_tenant_bytes: int = 64 * 1024 * 1024
+    response_cache_wait_s: float = Field(default=10.0, ge=0, lt=15)  # for an equal request that runs
     drain_s: float = 6.0  # for open requests when the gateway stops
+    billing_close_grace_h: float = 48.0  # after a month's end, before it is closed
     workers: int = 1
     worker_id: int = 0  # place of this worker among them; set by the parent
+
+    @property
+    def class_weights(self) -> tuple[int, ...]:
+        """By class, as the queue numbers them."""
+        return (self.queue_weight_interactive, self.queue_weight_standard, self.queue_weight_batch)

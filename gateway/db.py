@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import asyncpg
 import structlog
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
@@ -44,6 +44,9 @@ class SystemWrite(SystemRead):
 
 
 _Session = TypeVar("_Session", bound=AsyncSession)
+
+_READ_ONLY = text("SET TRANSACTION READ ONLY")
+_SNAPSHOT = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,14 @@ class Database:
 
     @asynccontextmanager
     async def tenant_reader(self, tenant: TenantId) -> AsyncIterator[TenantRead]:
-        async with _transaction(self._tenant_read, read_only=True) as session:
+        async with _transaction(self._tenant_read, _READ_ONLY) as session:
+            await _become(session, tenant)
+            yield session
+
+    @asynccontextmanager
+    async def tenant_snapshot(self, tenant: TenantId) -> AsyncIterator[TenantRead]:
+        """A reader whose statements all see the same moment, for sums that must agree with each other."""
+        async with _transaction(self._tenant_read, _SNAPSHOT) as session:
             await _become(session, tenant)
             yield session
 
@@ -94,7 +104,7 @@ class Database:
 
     @asynccontextmanager
     async def system_reader(self) -> AsyncIterator[SystemRead]:
-        async with _transaction(self._system_read, read_only=True) as session:
+        async with _transaction(self._system_read, _READ_ONLY) as session:
             yield session
 
     async def close(self) -> None:
@@ -147,13 +157,13 @@ def _engine(url: str, limits: PoolLimits) -> AsyncEngine:
 
 @asynccontextmanager
 async def _transaction(
-    make: async_sessionmaker[_Session], *, read_only: bool = False
+    make: async_sessionmaker[_Session], mode: TextClause | None = None
 ) -> AsyncIterator[_Session]:
     with database_errors():
         async with make() as session, session.begin():
             await session.connection()
-            if read_only:
-                await session.execute(text("SET TRANSACTION READ ONLY"))
+            if mode is not None:
+                await session.execute(mode)
             yield session
 
 

@@ -28,6 +28,23 @@ class Limits:
     max_parallel: int | None = None  # requests at a time
 
 
+class CacheMode(StrEnum):
+    """Which of a tenant's requests may be answered with an answer that was given before."""
+
+    OFF = "off"
+    GREEDY = "greedy"  # temperature 0
+    SEEDED = "seeded"  # those, and what names a seed
+
+
+@dataclass(frozen=True, slots=True)
+class CachePolicy:
+    """A tenant's response cache, when it is on."""
+
+    mode: CacheMode
+    epoch: int  # part of every name in it: when it moves, nothing of before is found
+    age_s: int  # most
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """A tenant's API key that was verified: not revoked, not expired, its tenant not suspended."""
@@ -41,7 +58,9 @@ class Principal:
     salt: str  # tenant's KV salt
     epoch: int  # tenant's epoch when this was read; when `limits.acquire` returns another, resolve again
     service_class: str = "standard"
+    share_weight: int = 1  # its tenant's, among the tenants of its class
     allowed_models: frozenset[str] | None = field(default=None)  # None = all the tenant can see
+    response_cache: CachePolicy | None = None  # None = off
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or (scope is Scope.ADAPTERS_READ and Scope.ADAPTERS_WRITE in self.scopes)

@@ -64,7 +64,7 @@ class Script:
         return cls("".join(path.read_text(encoding="utf-8") for path in paths))
 
     async def __call__(
-        self, redis: Redis, keys: Sequence[RedisKey], args: Sequence[str | int | float]
+        self, redis: Redis, keys: Sequence[RedisKey], args: Sequence[str | int | float | bytes]
     ) -> Any:
         """The script's answer. Raises `Unavailable` when Redis can't answer."""
         with redis_errors():

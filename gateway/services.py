@@ -17,6 +17,8 @@ from gateway.admin_auth.service import AdminAuthenticator
 from gateway.api_keys.authenticator import Authenticator, CacheLimits
 from gateway.api_keys.service import ApiKeys
 from gateway.audit.service import AuditLog
+from gateway.billing.opening import Billing, open_billing
+from gateway.caches.service import Caches
 from gateway.catalog.hints import ReplicaHints
 from gateway.catalog.intake import Intake
 from gateway.catalog.lifecycle import Lifecycle
@@ -47,8 +49,10 @@ class Services:
     authenticator: Authenticator
     admins: AdminAuthenticator
     tenants: Tenants
+    caches: Caches
     keys: ApiKeys
     audit: AuditLog
+    billing: Billing
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
@@ -94,8 +98,10 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             authenticator=authenticator,
             admins=AdminAuthenticator(db, redis, peppers),
             tenants=Tenants(db, epochs),
+            caches=Caches(db, redis, epochs),
             keys=ApiKeys(db, peppers, epochs),
             audit=AuditLog(db),
+            billing=open_billing(settings, db),
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,

@@ -10,6 +10,7 @@ from prometheus_client import Counter
 
 from gateway.api_keys import repository
 from gateway.api_keys.cache import TimedCache
+from gateway.caches.policy import cache_policy
 from gateway.credentials import Peppers, Secret, SecretFormat
 from gateway.db import Database
 from gateway.errors import ApiError, Forbidden, Unauthenticated
@@ -156,6 +157,7 @@ def principal_of(key: ApiKey, tenant: Tenant) -> Principal:
         epoch=tenant.epoch,
         service_class=key.service_class,
         allowed_models=None if key.allowed_models is None else frozenset(key.allowed_models),
+        response_cache=cache_policy(tenant),
     )
 
 

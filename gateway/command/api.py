@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import secrets
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +48,25 @@ class Api:
 
     def delete(self, path: str) -> Any:
         return self._call("DELETE", path)
+
+    def download(self, path: str, target: Path, **query: object) -> None:
+        """Writes the answer's bytes to `target`, which is there whole or not at all."""
+        given = {name: value for name, value in query.items() if value is not None}
+        connection = self._open(TIMEOUT_S)
+        partial = target.with_name(f".{target.name}.part")
+        try:
+            connection.request("GET", f"{self._prefix}{path}?{urlencode(given)}", headers=self._headers)
+            response = connection.getresponse()
+            if response.status != http.HTTPStatus.OK:
+                _answer(response, response.read(MAX_ANSWER_BYTES))
+            with partial.open("wb") as opened:
+                shutil.copyfileobj(response, opened, _CHUNK_BYTES)
+            partial.replace(target)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
+        finally:
+            partial.unlink(missing_ok=True)
+            connection.close()
 
     def pages(self, path: str, limit: int = 100) -> Iterator[dict[str, Any]]:
         """Every entry of a list that pages by `after`: `next` names the next page, or its last id does."""
@@ -96,8 +116,7 @@ class Api:
         )
 
     def _send(self, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float) -> Any:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, timeout=timeout_s)
+        connection = self._open(timeout_s)
         try:
             with suppress(
                 BrokenPipeError, ConnectionResetError
@@ -106,11 +125,18 @@ class Api:
             response = connection.getresponse()
             raw = response.read(MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CommandFailed(f"{self._url} can't be reached: {reason}. Is the gateway running?") from error
+            raise self._unreachable(error) from error
         finally:
             connection.close()
         return _answer(response, raw)
+
+    def _open(self, timeout_s: float) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        return kind(self._host, timeout=timeout_s)
+
+    def _unreachable(self, error: Exception) -> CommandFailed:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return CommandFailed(f"{self._url} can't be reached: {reason}. Is the gateway running?")
 
 
 def segment(text: str) -> str:

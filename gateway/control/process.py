@@ -4,6 +4,7 @@ jobs, each of which may be repeated at any point, side by side: a slow one holds
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from sqlalchemy import text
 
 from adapters.base import BaseSpec
 from adapters.store import StoreError, open_store
+from gateway.billing.opening import BillingJobs, open_jobs
 from gateway.catalog.hints import ReplicaHints
 from gateway.catalog.lifecycle import Shelf
 from gateway.config import Settings
@@ -30,10 +32,13 @@ from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
 from gateway.usage import repository
 from gateway.usage.drain import drain_dead
+from gateway.usage.watermark import forget_drained, give_up_lost
 
 log = structlog.get_logger(__name__)
 
 ROUND_S = 3.0
+CHARGING_SHARE = 0.1
+"""Most of the time that charging takes: busy quarters of an hour are summed again less often."""
 PAUSE_AFTER_FAILURE_S = 2.0
 RETRY_S = 30.0
 HOURLY_S = 3_600.0
@@ -68,7 +73,13 @@ async def run_control(settings: Settings) -> None:
 
 def _drain(db: Database, settings: Settings) -> Job:
     """Every control process does this, for a journal can be drained only where its disk is."""
-    return Job("drain_dead", ROUND_S, lambda: drain_dead(db, settings.journal_dir))
+
+    async def drain() -> int:
+        added = await drain_dead(db, settings.journal_dir)
+        await forget_drained(db, settings.journal_dir)
+        return added
+
+    return Job("drain_dead", ROUND_S, drain)
 
 
 async def _lead_whenever_possible(db: Database, settings: Settings, session: aiohttp.ClientSession) -> None:
@@ -83,7 +94,9 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: aio
             reconciler = Reconciler(db, drivers, base_id=base_id, journal_dir=settings.journal_dir)
             try:
                 async with leadership(db) as leader:
-                    await _lead(leader, _jobs(db, reconciler, fsck))
+                    await _lead(
+                        leader, [*_jobs(db, reconciler, fsck), *_billing_jobs(open_jobs(settings, db))]
+                    )
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
@@ -99,6 +112,33 @@ def _jobs(db: Database, reconciler: Reconciler, fsck: Fsck) -> list[Job]:
         Job("remove_orphans", HOURLY_S, fsck.remove_orphans),
         Job("find_missing", DAILY_S, fsck.find_missing),
     ]
+
+
+def _billing_jobs(billing: BillingJobs) -> list[Job]:
+    return [
+        Job("charge", ROUND_S, _sparing(billing.charging.run_once, CHARGING_SHARE)),
+        Job("close_periods", HOURLY_S, billing.closing.run_once),
+        Job("make_exports", ROUND_S, billing.maker.run_once),
+    ]
+
+
+def _sparing(
+    work: Callable[[], Awaitable[int]], share: float, clock: Callable[[], float] = time.monotonic
+) -> Callable[[], Awaitable[int]]:
+    """The same work, which then rests until it has taken no more than its share of the time."""
+    free_at = 0.0
+
+    async def run() -> int:
+        nonlocal free_at
+        began = clock()
+        if began < free_at:
+            return 0
+        done = await work()
+        ended = clock()
+        free_at = ended + (ended - began) * (1 / share - 1)
+        return done
+
+    return run
 
 
 async def _lead(leader: Leadership, jobs: Sequence[Job]) -> None:
@@ -160,4 +200,4 @@ async def ensure_partitions(db: Database) -> int:
 
 async def _give_up(db: Database) -> int:
     async with db.system_session() as session:
-        return await repository.give_up_uncounted(session)
+        return await repository.give_up_uncounted(session) + await give_up_lost(session)

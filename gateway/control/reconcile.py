@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -35,11 +35,15 @@ from gateway.usage import repository
 from gateway.usage.drain import journalled
 from gateway.usage.event import BILLED_OUTCOMES, COLUMNS, UsageEvent
 from gateway.usage.metrics import LEDGER_ROWS, RECONCILE
+from gateway.usage.watermark import tell_engine
 
 log = structlog.get_logger(__name__)
 
 GRACE_S = 15.0
 """A live worker needs about a second to bring its rows in."""
+
+CLOCKS_APART = timedelta(seconds=5)
+"""Most that the clocks of a replica and of this machine may differ for "complete until" to be true."""
 
 PAGE_LINES = 1_000
 MAX_PENDING = 20_000
@@ -66,11 +70,18 @@ class _Source:
     driver: Driver
     journal_id: str = ""
     read_to: int = 0
+    read_at: datetime | None = None  # when the journal last had nothing more for us
     pending: dict[int, _Pending] = field(default_factory=dict)
 
     @property
     def settled_to(self) -> int:
         return min(self.pending) - 1 if self.pending else self.read_to
+
+    @property
+    def complete_until(self) -> datetime | None:
+        """All that ended before it has its row; None before the first reading."""
+        waiting = [_moment(pending.line.ended_at) for pending in self.pending.values()]
+        return None if self.read_at is None else min([self.read_at, *waiting])
 
 
 class Reconciler:
@@ -103,17 +114,20 @@ class Reconciler:
         for source in self._sources:
             if source.journal_id:
                 await self._cursors.move(source.journal_id, source.settled_to)
+        await self._tell_complete()
         self._measure()
         return added
 
     async def _read(self, source: _Source) -> None:
         while len(source.pending) < MAX_PENDING:
+            asked_at = datetime.now(UTC) - CLOCKS_APART
             page = await source.driver.journal(source.read_to, PAGE_LINES)
             if page.journal_id != source.journal_id:  # first contact, or the engine began a new one
                 source.journal_id, source.pending = page.journal_id, {}
                 source.read_to = await self._cursors.position(page.journal_id)
                 continue
             if not page.lines:
+                source.read_at = asked_at
                 return
             for line in page.lines:
                 self._take(source, line)
@@ -135,6 +149,7 @@ class Reconciler:
 
     async def _settle_some(self, some: Sequence[_Pending], all_waiting: Sequence[_Pending]) -> int:
         async with self._db.system_session() as session:
+            await repository.decide_alone(session)
             facts = await _facts(session, some, all_waiting)
             settled = {p.attempt for p in some if facts.compare(p.line, p.request)}
             missing = [p for p in some if p.attempt not in settled and self._is_due(p, facts)]
@@ -149,6 +164,12 @@ class Reconciler:
             source.pending = {n: p for n, p in source.pending.items() if p.attempt not in settled}
         self._report(missing, events, added)
         return added
+
+    async def _tell_complete(self) -> None:
+        async with self._db.system_session() as session:
+            for source in self._sources:
+                if (until := source.complete_until) is not None:
+                    await tell_engine(session, source.journal_id, until)
 
     def _measure(self) -> None:
         seen = [pending.seen_at for source in self._sources for pending in source.pending.values()]

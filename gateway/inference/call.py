@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
+from math import inf
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from adapters import headers
@@ -12,13 +15,33 @@ from adapters.wire import InferenceRequest
 from gateway.catalog.resolved import Resolved
 from gateway.principal import Principal
 from gateway.queueing.fair_queue import Place
+from gateway.queueing.ticket import Ticket
 from gateway.replicas.driver import Trailer, Upstream
 from gateway.replicas.registry import Load, Replica
+
+if TYPE_CHECKING:
+    from gateway.inference.keeping import Keeping
 
 
 class Endpoint(Enum):
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request that was read and may be asked, and is not counted yet."""
+
+    request_id: UUID
+    client_request_id: str | None
+    endpoint: Endpoint
+    principal: Principal
+    body: bytes = field(repr=False)
+    request: InferenceRequest
+    resolved: Resolved
+    arrived: float  # monotonic clock
+    deadline: float | None = None  # on the same clock: the client waits no longer for the first byte
+    arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +58,7 @@ class Call:
     prompt_tokens: int
     max_tokens: int  # each choice's most, the default included
     arrived: float  # monotonic clock
+    deadline: float | None = None  # on the same clock: the client waits no longer for the first byte
     purpose: str = "tenant"
     arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -46,6 +70,10 @@ class Call:
     @property
     def artefact(self) -> str | None:
         return self.resolved.adapter.artefact if self.resolved.adapter else None
+
+    def time_left(self) -> float:
+        """Seconds until the client gives up; infinite when it named no time."""
+        return inf if self.deadline is None else self.deadline - time.monotonic()
 
     def with_rights(self, principal: Principal, resolved: Resolved) -> Call:
         """The same request under the tenant's present state."""
@@ -94,13 +122,20 @@ class Trip:
     """The part of a request that changes: where it is now. Whoever ends it looks here."""
 
     call: Call
+    ticket: Ticket | None = None  # its place in its tenant's line
     place: Place | None = None
     attempt: Attempt | None = None
     tries: int = 0
     tried: list[Replica] = field(default_factory=list)
     used_tokens: int = 0
+    keeping: Keeping | None = None  # of a request whose answer may be given again
 
-    def leave_place(self) -> None:
+    @property
+    def next_number(self) -> int:
+        """Of the attempt that begins now; a request that another worker began goes on counting."""
+        return self.tries + (self.keeping.attempts_after if self.keeping is not None else 0)
+
+    def leave_place(self, *, ran: bool = True) -> None:
         if self.place is not None:
-            self.place.leave(self.used_tokens)
+            self.place.leave(self.used_tokens if ran else None)
             self.place = None

@@ -2,7 +2,8 @@
 relayed.
 
 A replica that is full (`replica_busy`) sends the request back to the queue; one that fails is left for
-another, at most `max_attempts` times in all. What the client did wrong is answered at once.
+another, at most `max_attempts` times in all and within the worker's budget of retries. What the client did
+wrong is answered at once.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from dataclasses import dataclass
 import structlog
 
 from adapters.headers import TRAILER_HEADER
-from gateway.errors import AnswerTooLong, Unavailable
+from gateway.errors import AnswerTooLong, Timeout, Unavailable, retry_headers
 from gateway.inference.call import Attempt, Call, Trip
 from gateway.inference.ending import Ending
 from gateway.inference.frames import read_trailer
 from gateway.inference.upstream_error import Verdict, upstream_error, verdict_of
-from gateway.queueing.fair_queue import FairQueue
+from gateway.queueing.fair_queue import Ask, FairQueue
+from gateway.queueing.ticket import Ticket
 from gateway.replicas.driver import Upstream, UpstreamFailed
 from gateway.replicas.metrics import RETRIES
-from gateway.replicas.registry import Load, Registry
+from gateway.replicas.registry import LOAD_TOKENS, Load, Registry, Replica
+from gateway.replicas.retry_budget import RetryBudget
 
 log = structlog.get_logger(__name__)
 
@@ -62,10 +65,24 @@ class Patience:
 class Dispatcher:
     """One per worker."""
 
-    def __init__(self, queue: FairQueue, registry: Registry, patience: Patience) -> None:
+    def __init__(
+        self, queue: FairQueue, registry: Registry, patience: Patience, budget: RetryBudget | None = None
+    ) -> None:
         self._queue = queue
         self._registry = registry
+        self._budget = budget or RetryBudget(share=0.1)
         self.patience = patience
+
+    def ticket(self, call: Call) -> Ticket:
+        """For the request's place in its tenant's line: what it may use, and what its adapter's load will
+        cost."""
+        replica = self._registry.choose(call.artefact)
+        return self._queue.ticket(
+            call.principal.service_class,
+            call.most_tokens,
+            weight=call.principal.share_weight,
+            load_tokens=_load_tokens(replica, call) if replica is not None else 0,
+        )
 
     async def begin(self, trip: Trip, ending: Ending) -> Attempt:
         """An attempt whose first bytes are here (`Attempt.first`); `trip` shows at any time what must be
@@ -73,48 +90,75 @@ class Dispatcher:
 
         Raises `ApiError`, and `JournalFailed`.
         """
-        deadline = asyncio.get_running_loop().time() + self.patience.queue_wait_s
+        deadline = time.monotonic() + self.patience.queue_wait_s
+        if trip.call.deadline is not None:
+            deadline = min(deadline, trip.call.deadline)
         again = False
+        self._budget.deposit()
         while True:
             await self._enter(trip, deadline, again)
             try:
                 return await self._try(trip)
             except UpstreamFailed as error:
                 log.warning("attempt_failed", request=str(trip.call.request_id), reason=str(error))
-                if trip.attempt is not None:
-                    trip.tried.append(trip.attempt.replica)
+                assert trip.attempt is not None
+                failed = trip.attempt.replica
+                trip.tried.append(failed)
                 await ending.lose(error)
-                RETRIES.labels("failed").inc()
-                if trip.tries >= self.patience.max_attempts:
+                if not self._may_try_again(trip, failed):
                     raise Unavailable(
                         "The model's replicas can't answer now.", code="replica_failed"
                     ) from error
+                RETRIES.labels("failed").inc()
             except _Busy:
                 RETRIES.labels("busy").inc()
-                trip.leave_place()
+                trip.leave_place(ran=False)
                 await asyncio.sleep(random.uniform(*BUSY_PAUSE_S))  # noqa: S311  jitter, not a secret
                 again = True
 
+    def _may_try_again(self, trip: Trip, failed: Replica) -> bool:
+        """On another replica, where there is one, and while the budget lasts."""
+        if trip.tries >= self.patience.max_attempts:
+            return False
+        if len(self._registry.all) > 1 and not self._registry.has_other(failed):
+            return False
+        if not self._budget.withdraw():
+            RETRIES.labels("over_budget").inc()
+            return False
+        return True
+
     async def _enter(self, trip: Trip, deadline: float, again: bool) -> None:
         if trip.place is None:
-            left = deadline - asyncio.get_running_loop().time()
             call = trip.call
+            if self._registry.choose(call.artefact) is None:
+                raise _no_replica()
+            if trip.ticket is None:
+                trip.ticket = self.ticket(call)
             trip.place = await self._queue.enter(
-                call.principal.tenant,
-                call.most_tokens,
-                weight=call.request.num_choices,
-                wait_s=left,
-                again=again,
+                Ask(
+                    call.principal.tenant,
+                    trip.ticket,
+                    places=call.request.num_choices,
+                    num_bytes=len(call.body),
+                    wait_s=deadline - time.monotonic(),
+                    again=again,
+                )
             )
 
     async def _try(self, trip: Trip) -> Attempt:
         call = trip.call
+        if call.time_left() <= 0:  # nobody would hear the answer
+            raise Timeout("Its deadline is over.", code="queue_timeout", headers=retry_headers(1.0))
         replica = self._registry.choose(call.artefact, tried=trip.tried)
         if replica is None:
-            raise Unavailable("No replica of this model is up.", code="no_replica")
+            raise _no_replica()
+        if trip.ticket is not None:
+            trip.ticket.load_tokens = _load_tokens(replica, call)
         trip.tries += 1
-        attempt = trip.attempt = Attempt(trip.tries, replica, Load(replica, call.most_tokens))
-        limit_s = self.patience.first_token_s(time.monotonic() - call.arrived)
+        attempt = trip.attempt = Attempt(trip.next_number, replica, Load(replica, call.most_tokens))
+        limit_s = max(
+            LEAST_S, min(self.patience.first_token_s(time.monotonic() - call.arrived), call.time_left())
+        )
         headers = call.engine_headers(attempt.number, round(limit_s * DEADLINE_SHARE * 1000))
         upstream = attempt.upstream = await replica.driver.open(
             call.endpoint.value, call.body, headers, self.patience.answer_s(call)
@@ -168,6 +212,15 @@ class Dispatcher:
         if not first:
             raise UpstreamFailed("the replica ended its stream before it began")
         return first
+
+
+def _no_replica() -> Unavailable:
+    return Unavailable("No replica of this model is up.", code="no_replica")
+
+
+def _load_tokens(replica: Replica, call: Call) -> int:
+    """What the choice of this replica makes the adapter's load cost, in tokens."""
+    return round(LOAD_TOKENS * (1 - replica.residency(call.artefact)))
 
 
 class _TooLong(UpstreamFailed):

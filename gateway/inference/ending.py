@@ -11,6 +11,7 @@ first.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -51,6 +52,7 @@ class Record:
     trailer: Trailer | None
     known: bool
     cause: Cause
+    free: bool = False  # another attempt of the request is billed
 
     @property
     def outcome(self) -> str:
@@ -66,7 +68,7 @@ class Record:
 
     @property
     def billed(self) -> bool:
-        return self.trailer is not None and self.outcome in BILLED_OUTCOMES
+        return self.trailer is not None and self.outcome in BILLED_OUTCOMES and not self.free
 
 
 class Ending:
@@ -113,6 +115,7 @@ class Ending:
         trip = self._trip
         attempt = trip.attempt
         record = None if attempt is None else await self._record(attempt, cause)
+        record = await self._for_retries(record)
         trip.used_tokens = _used(trip.call, record)
         try:
             if attempt is not None and record is not None and record.reached_core:
@@ -126,6 +129,15 @@ class Ending:
                 await attempt.close()
         metrics.observe_end(trip.call, record)
         return record
+
+    async def _for_retries(self, record: Record | None) -> Record | None:
+        """What they will find is settled before the row is written (`gateway/idempotency/service.py`)."""
+        keeping = self._trip.keeping
+        if keeping is None:
+            return record
+        whole = record is not None and record.cause is Cause.COMPLETE and record.outcome == "finished"
+        bills = await keeping.settle(record.trailer if record is not None and whole else None)
+        return record if bills or record is None else replace(record, free=True)
 
     async def _write_down(self, attempt: Attempt, record: Record) -> None:
         append = self._append(attempt, record)
@@ -192,6 +204,11 @@ def _keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
     _background.add(task)
     task.add_done_callback(_background.discard)
     return task
+
+
+def in_background(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task that closing a worker waits for."""
+    return _keep(asyncio.create_task(work))
 
 
 async def drained() -> None:

@@ -26,6 +26,9 @@ TPOT = Histogram(
 E2E = Histogram("vllm:e2e_request_latency_seconds", "From a request's arrival to its end.", buckets=_SECONDS)
 PROMPT_TOKENS = Counter("vllm:prompt_tokens_total", "Prompt tokens of ended attempts.")
 GENERATION_TOKENS = Counter("vllm:generation_tokens_total", "Generated tokens of ended attempts.")
+CACHE = Counter(
+    "motet_gateway_response_cache_total", "Looks into the response cache, by what came of them.", ["outcome"]
+)
 ENDED = Counter("motet_gateway_requests_ended_total", "Ended requests that were admitted.", ["outcome"])
 
 

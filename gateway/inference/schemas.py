@@ -8,20 +8,48 @@ from typing import Any
 import msgspec
 
 from adapters.wire import ChatRequest, CompletionRequest, InferenceRequest
+from gateway.idempotency.names import MAX_CHARACTERS
 
 _LIMIT_HEADERS = {
     f"x-ratelimit-{what}-{meter}": {"schema": {"type": "string"}}
     for what in ("limit", "remaining", "reset")
     for meter in ("requests", "tokens")
 }
+_ANSWER_HEADERS = {
+    **_LIMIT_HEADERS,
+    "x-motet-cache": {"schema": {"type": "string", "enum": ["hit", "miss", "off"]}},
+    "idempotent-replayed": {"schema": {"type": "string", "enum": ["true"]}},
+}
+_PARAMETERS = [
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "A retry with its first try's key joins it, or hears its answer again, for a day.",
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_CHARACTERS,
+            "pattern": "^[!-~]([ -~]*[!-~])?$",
+        },
+    },
+    {
+        "name": "x-motet-deadline-ms",
+        "in": "header",
+        "required": False,
+        "description": "How long the client waits for the first byte, from the request's arrival.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 9_999_999_999},
+    },
+]
 _FAILURES = {
     "400": {"description": "The request is not valid; `param` names the field."},
     "408": {"description": "The body did not arrive in time."},
+    "409": {"description": "The request of this `Idempotency-Key` has run, and its answer was not kept."},
     "413": {"description": "The body is larger than 8 MiB."},
-    "422": {"description": "The replica could not process the request."},
+    "422": {"description": "The replica could not process it, or the `Idempotency-Key` is another's."},
     "429": {"description": "A limit was met. `Retry-After` and `retry-after-ms` say when to come back."},
     "502": {"description": "The replica broke off."},
-    "503": {"description": "No replica is up, the queue is full, or a dependency is away."},
+    "503": {"description": "No replica is up, the queue is too long, or a dependency is away."},
     "504": {"description": "No replica had room, or none answered, in time."},
 }
 
@@ -29,7 +57,7 @@ _FAILURES = {
 def _operation(summary: str, request: type[InferenceRequest]) -> dict[str, Any]:
     answer = {
         "description": "The answer, or with `stream: true` its chunks as events, ended by `data: [DONE]`.",
-        "headers": _LIMIT_HEADERS,
+        "headers": _ANSWER_HEADERS,
         "content": {
             "application/json": {"schema": {"type": "object"}},
             "text/event-stream": {"schema": {"type": "string"}},
@@ -38,6 +66,7 @@ def _operation(summary: str, request: type[InferenceRequest]) -> dict[str, Any]:
     return {
         "summary": summary,
         "tags": ["inference"],
+        "parameters": _PARAMETERS,
         "requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(request)}}},
         "responses": {"200": answer, **_FAILURES},
     }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 from uuid import UUID
 
@@ -20,12 +22,16 @@ from gateway.envelope import client_request_id_of, request_id_of, stopping
 from gateway.errors import AnswerTooLong, ApiError, BadGateway, Unavailable, from_refusal
 from gateway.inference import metrics
 from gateway.inference.body import read_body
-from gateway.inference.call import Attempt, Call, Endpoint, Trip
+from gateway.inference.call import Asked, Attempt, Call, Endpoint, Trip
 from gateway.inference.client import Client, ClientGone, error_frame
 from gateway.inference.counting import Counter
+from gateway.inference.deadline import deadline_s
 from gateway.inference.dispatch import Dispatcher
 from gateway.inference.ending import Cause, Ending, outlast
+from gateway.inference.keeping import CACHE_HEADER, Keeping
+from gateway.inference.keeping_client import KeepingClient
 from gateway.inference.relay import Relayed, relay
+from gateway.inference.replays import Replays, Wish
 from gateway.limits.limiter import Limiter, Reservation
 from gateway.principal import Principal, TenantId
 from gateway.replicas.registry import Registry, hint
@@ -88,7 +94,28 @@ class Parts:
     dispatcher: Dispatcher
     registry: Registry
     journal: Journal
+    replays: Replays
     body: BodyLimits
+
+
+@dataclass(slots=True)
+class _Visit:
+    """What one request holds until another part ends it."""
+
+    door: Door
+    reservation: Reservation
+    client: Client | None = None
+    keeping: Keeping | None = None
+    ended: bool = False  # or is about to be, by whoever answers it
+
+    async def refuse(self, raised: ApiError | RequestRefused) -> None:
+        """Raises the error with the limits' headers; within a stream that has begun, it is a frame."""
+        error = raised if isinstance(raised, ApiError) else from_refusal(raised)
+        error.headers = {**self.reservation.headers, **error.headers}
+        if self.client is None or not self.client.started:
+            raise error from (raised.__cause__ if error is raised else raised)
+        with suppress(ClientGone):
+            await self.client.fail(error)
 
 
 class Walk:
@@ -102,49 +129,108 @@ class Walk:
         """Answers one request. Raises `ApiError` for the application to answer, as long as nothing was
         sent."""
         reservation = await self._parts.limiter.admit(door.principal, str(door.request_id))
-        trip: Trip | None = None
+        visit = _Visit(door, reservation)
         try:
-            call = await self._admitted(door, reservation)
-            trip = Trip(call)
-            client = Client(door.receive, send, write_timeout_s=self._parts.dispatcher.patience.idle_s)
-            client.stream_headers = answer_headers(call, reservation)
-            await self.carry(trip, client, reservation)
+            asked = await self._asked(door, reservation)
+            wish = self._parts.replays.wish(door.scope, asked)
+            visit.client = client = self._client(door, send, visit, wish)
+            if wish is None or not await self._replayed(visit, wish):
+                await self._computed(visit, asked, client)
         except ClientGone:
             log.info("client_left", request=str(door.request_id))
-        except RequestRefused as refusal:
-            raise self._with_limits(from_refusal(refusal), reservation) from refusal
-        except ApiError as error:
-            raise self._with_limits(error, reservation) from error
+        except (ApiError, RequestRefused) as raised:
+            await visit.refuse(raised)
         finally:
-            if trip is None:
-                await outlast(asyncio.ensure_future(self._parts.limiter.settle(reservation, 0)))
+            await self._leave(visit)
 
-    async def _admitted(self, door: Door, reservation: Reservation) -> Call:
-        """Everything before the wait."""
+    def _client(self, door: Door, send: Send, visit: _Visit, wish: Wish | None) -> Client:
+        patience_s = self._parts.dispatcher.patience.idle_s
+        if wish is None:
+            return Client(door.receive, send, write_timeout_s=patience_s)
+        client = KeepingClient(door.receive, send, write_timeout_s=patience_s)
+        visit.keeping = client.keeping = self._parts.replays.keeping(wish)
+        client.leave_place = partial(self._parts.limiter.leave_place, visit.reservation)
+        return client
+
+    async def _replayed(self, visit: _Visit, wish: Wish) -> bool:
+        """Whether the answer was there, and was given."""
+        client, keeping = visit.client, visit.keeping
+        assert isinstance(client, KeepingClient)
+        assert keeping is not None
+        with client.watched():
+            finding = self._parts.replays.find(wish, keeping)
+            streaming = wish.asked.request.streaming
+            kept = await client.patiently(finding) if streaming else await finding
+            if kept is None:
+                return False
+            visit.ended = True  # by what gives it, from here on
+            await self._parts.replays.give(kept, wish, keeping, client, visit.reservation)
+        return True
+
+    async def _computed(self, visit: _Visit, asked: Asked, client: Client) -> None:
+        reservation, keeping = visit.reservation, visit.keeping
+        call = await self._counted(visit, asked)
+        trip = Trip(call, ticket=reservation.ticket, keeping=keeping)
+        headers = answer_headers(call, reservation)
+        client.stream_headers = headers if keeping is None else headers | keeping.headers
+        if keeping is not None:
+            keeping.record(str(call.request_id), answer_headers(call, None))
+        visit.ended = True
+        await self.carry(trip, client, reservation)
+
+    async def _leave(self, visit: _Visit) -> None:
+        """Lets go of what a request that went no further still holds."""
+        if visit.keeping is not None:
+            await visit.keeping.close(client_left=visit.client is not None and visit.client.gone)
+        if not visit.ended:
+            await outlast(asyncio.ensure_future(self._parts.limiter.settle(visit.reservation, 0)))
+
+    async def _asked(self, door: Door, reservation: Reservation) -> Asked:
+        """Everything that is known of a request before its tokens are counted."""
         parts = self._parts
         principal = await self._current(door, door.principal, reservation)
         body = await read_body(
             door.scope, door.receive, most_bytes=parts.body.most_bytes, timeout_s=parts.body.timeout_s
         )
+        within_s = deadline_s(door.scope)
         request = _DECODE[door.endpoint](body)
-        resolved = await parts.catalog.resolve(principal, request.model)
-        counted = await parts.counter.count(request, len(body))
-        call = Call(
+        return Asked(
             request_id=door.request_id,
             client_request_id=client_request_id_of(door.scope),
             endpoint=door.endpoint,
             principal=principal,
             body=body,
             request=request,
-            resolved=resolved,
+            resolved=await parts.catalog.resolve(principal, request.model),
+            arrived=door.arrived,
+            deadline=None if within_s is None else door.arrived + within_s,
+        )
+
+    async def _counted(self, visit: _Visit, asked: Asked) -> Call:
+        """The rest of what comes before the wait."""
+        parts, door, reservation = self._parts, visit.door, visit.reservation
+        counted = await parts.counter.count(asked.request, len(asked.body))
+        claim = visit.keeping.claim if visit.keeping is not None else None
+        call = Call(
+            request_id=asked.request_id if claim is None else claim.hold.request_id,
+            client_request_id=asked.client_request_id,
+            endpoint=asked.endpoint,
+            principal=asked.principal,
+            body=asked.body,
+            request=asked.request,
+            resolved=asked.resolved,
             prompt_tokens=counted.prompt_tokens,
             max_tokens=counted.max_tokens,
-            arrived=door.arrived,
+            arrived=asked.arrived,
+            arrived_at=asked.arrived_at,
+            deadline=asked.deadline,
         )
-        await parts.limiter.reserve(reservation, call.most_tokens)
-        if reservation.epoch != principal.epoch:  # something of the tenant changed since it was read
-            principal = await self._current(door, principal, reservation)
-            call = call.with_rights(principal, await parts.catalog.resolve(principal, request.model))
+        await parts.limiter.reserve(reservation, call.most_tokens, parts.dispatcher.ticket(call))
+        if reservation.epoch != asked.principal.epoch:  # something of the tenant changed since it was read
+            principal = await self._current(door, asked.principal, reservation)
+            call = call.with_rights(principal, await parts.catalog.resolve(principal, asked.request.model))
+            if visit.keeping is not None:
+                visit.keeping.forgo_cache()  # it was asked under what the tenant was
         self._hint(call)
         return call
 
@@ -197,24 +283,27 @@ class Walk:
         attempt = await client.patiently(begin)
         metrics.observe_first_bytes(trip.call)
         relayed = await relay(attempt, client, self._parts.dispatcher.patience.idle_s)
+        if trip.keeping is not None:
+            trip.keeping.streamed(relayed)
         record = await ending.finish(
             Cause.FAILED if relayed.broke_off and not relayed.terminal else Cause.COMPLETE
         )
         finished = record is not None and record.outcome == "finished"
+        if trip.keeping is not None and finished:
+            trip.keeping.land(attempt)
         await client.write(_last_bytes(relayed, finished), more=False)
 
     async def _unary(self, trip: Trip, client: Client, ending: Ending, attempt: Attempt) -> None:
         assert attempt.upstream is not None
         metrics.observe_first_bytes(trip.call)
-        await ending.finish(Cause.COMPLETE)
         content_type = attempt.upstream.headers.get("content-type", "application/json")
+        if trip.keeping is not None:
+            trip.keeping.whole(attempt.first, content_type)
+        record = await ending.finish(Cause.COMPLETE)
+        if trip.keeping is not None and record is not None and record.outcome == "finished":
+            trip.keeping.land(attempt)
         headers = {"content-type": content_type, **client.stream_headers, **processing(trip.call)}
         await client.respond(attempt.upstream.status, attempt.first, headers)
-
-    @staticmethod
-    def _with_limits(error: ApiError, reservation: Reservation) -> ApiError:
-        error.headers = {**reservation.headers, **error.headers}
-        return error
 
 
 async def _surely(ending: Ending, cause: Cause) -> None:
@@ -250,7 +339,7 @@ def answer_headers(call: Call, reservation: Reservation | None) -> dict[str, str
         found["x-motet-digest"] = adapter.artefact
     if call.request.token_limit is None:
         found["x-motet-default-max-tokens"] = str(call.max_tokens)
-    return found
+    return found | {CACHE_HEADER: "off"}
 
 
 def processing(call: Call) -> dict[str, str]:

@@ -19,12 +19,17 @@ from gateway.errors import Unavailable
 from gateway.inference.counting import Counter
 from gateway.inference.dispatch import Dispatcher, Patience
 from gateway.inference.ending import drained
+from gateway.inference.open_replays import ReplayNeeds, make_replays
 from gateway.inference.probe import Probe
+from gateway.inference.replays import Replays
 from gateway.inference.service import BodyLimits, KeyReader, Parts, Resolver, Walk
 from gateway.limits.limiter import Limiter
+from gateway.queueing.bounds import QueueLimits
+from gateway.queueing.exchange import POOL, RedisExchange
 from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
+from gateway.replicas.retry_budget import RetryBudget
 from gateway.usage.drain import drain_own, run_drain
 from gateway.usage.journal import Journal
 
@@ -68,25 +73,47 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         )
         token = settings.engine_token.get_secret_value()
         replicas = [Replica(url, MotetDriver(session, url, token)) for url in replica_urls(settings)]
+        pool = f"{POOL}-{needs.base.base_id[:16]}"  # each base has replicas of its own
         queue = FairQueue(
-            capacity=share(settings, 1),
-            max_items=settings.queue_items,
-            max_items_tenant=settings.queue_items_tenant,
-            max_wait_s=settings.queue_wait_s,
+            queue_limits(settings),
+            capacity=capacity_of(settings, 1),
+            weights=settings.class_weights,
+            pool=pool,
         )
-        registry = Registry(replicas, lambda healthy: queue.set_capacity(share(settings, healthy)))
+        registry = Registry(
+            replicas,
+            lambda healthy: queue.set_capacity(capacity_of(settings, healthy)),
+            running=settings.replica_running,
+        )
+        queue.share(
+            RedisExchange(needs.redis, pool=pool),
+            workers=settings.workers,
+            loads=registry.loads,
+            heard=registry.hear_loads,
+        )
         limiter = Limiter(needs.redis, lease_s=settings.lease_s)
         journal = Journal(settings.journal_dir)
         stack.push_async_callback(_close_journal, needs.db, journal)
-        walk = Walk(_parts(needs, queue, registry, limiter, journal))
+        replays = make_replays(
+            ReplayNeeds(
+                settings=settings,
+                db=needs.db,
+                redis=needs.redis,
+                registry=registry,
+                limiter=limiter,
+                journal=journal,
+            )
+        )
+        walk = Walk(_parts(needs, queue, replays))
         await registry.poll_once()
-        for work in (registry.run, limiter.run, lambda: run_drain(needs.db, journal)):
+        run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
+        for work in (registry.run, limiter.run, replays.run, run_queue, drain):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         yield Serving(walk, Probe(walk, needs.base), registry, queue)
 
 
-def _parts(needs: Needs, queue: FairQueue, registry: Registry, limiter: Limiter, journal: Journal) -> Parts:
-    settings = needs.settings
+def _parts(needs: Needs, queue: FairQueue, replays: Replays) -> Parts:
+    settings, shared = needs.settings, replays.parts
     patience = Patience(
         queue_wait_s=settings.queue_wait_s,
         first_byte_s=settings.first_byte_timeout_s,
@@ -96,11 +123,12 @@ def _parts(needs: Needs, queue: FairQueue, registry: Registry, limiter: Limiter,
     return Parts(
         keys=needs.keys,
         catalog=needs.catalog,
-        limiter=limiter,
+        limiter=shared.limiter,
         counter=Counter(PromptEncoder(settings.base_model), needs.base.max_model_len, needs.base.vocab_size),
-        dispatcher=Dispatcher(queue, registry, patience),
-        registry=registry,
-        journal=journal,
+        dispatcher=Dispatcher(queue, shared.registry, patience, RetryBudget(settings.retry_share)),
+        registry=shared.registry,
+        journal=shared.journal,
+        replays=replays,
         body=BodyLimits(settings.max_body_bytes, settings.body_timeout_s),
     )
 
@@ -109,10 +137,23 @@ def replica_urls(settings: Settings) -> list[str]:
     return [url.strip() for url in settings.replicas.split(",") if url.strip()]
 
 
-def share(settings: Settings, num_healthy: int) -> int:
-    """This worker's part of the running limits of all healthy replicas; at least one, so that a lone request
-    can find out what is wrong."""
-    return max(1, settings.replica_running * num_healthy // settings.workers)
+def queue_limits(settings: Settings) -> QueueLimits:
+    return QueueLimits(
+        max_items=settings.queue_items,
+        max_items_tenant=settings.queue_items_tenant,
+        max_tokens=settings.queue_tokens,
+        max_tokens_tenant=settings.queue_tokens_tenant,
+        max_bytes=settings.queue_bytes,
+        max_bytes_tenant=settings.queue_bytes_tenant,
+        max_wait_s=settings.queue_wait_s,
+        aging_s=settings.queue_aging_s,
+    )
+
+
+def capacity_of(settings: Settings, num_healthy: int) -> int:
+    """The running limits of all healthy replicas, which all workers share; at least one, so that a lone
+    request can find out what is wrong."""
+    return max(1, settings.replica_running * num_healthy)
 
 
 async def _for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -36,6 +36,10 @@ class LimitKeys:
     def epoch(self) -> RedisKey:
         return self.tenant.epoch
 
+    def line(self, pool: str, service_class: str) -> RedisKey:
+        """Where the tenant stands in the queue before a pool of replicas (`gateway/queueing/share.lua`)."""
+        return self.tenant.key("line", pool, service_class)
+
     def reservation(self, request_id: str) -> RedisKey:
         return self.tenant.key("reservation", request_id)
 

@@ -23,7 +23,9 @@ from gateway.limits.keys import LimitKeys
 from gateway.limits.metrics import DECISIONS, HELD
 from gateway.limits.verdict import Verdict
 from gateway.principal import Limits, Principal
-from gateway.redis import RedisKey, Script
+from gateway.queueing.classes import CLASSES
+from gateway.queueing.ticket import Ticket
+from gateway.redis import RedisKey, Script, redis_errors
 
 log = structlog.get_logger(__name__)
 
@@ -41,9 +43,10 @@ MAX_UNSETTLED = 10_000
 
 _HERE = Path(__file__).parent
 _BUCKETS = _HERE / "buckets.lua"
+_SHARE = _HERE.parent / "queueing" / "share.lua"
 ADMIT = Script.load(_BUCKETS, _HERE / "admit.lua")
-RESERVE = Script.load(_BUCKETS, _HERE / "reserve.lua")
-SETTLE = Script.load(_BUCKETS, _HERE / "settle.lua")
+RESERVE = Script.load(_BUCKETS, _SHARE, _HERE / "reserve.lua")
+SETTLE = Script.load(_BUCKETS, _SHARE, _HERE / "settle.lua")
 RENEW = Script.load(_HERE / "renew.lua")
 
 
@@ -58,11 +61,18 @@ class Reservation:
     epoch: int  # tenant's, as last seen; another than the principal's = resolve again
     headers: dict[str, str] = field(default_factory=dict)  # x-ratelimit-*
     tokens: int = 0
+    ticket: Ticket | None = None  # where it stands in the queue
+    holds_place: bool = True  # False: its client left, and it runs on
 
     def observe(self, verdict: Verdict) -> None:
         if verdict.epoch is not None:
             self.epoch = verdict.epoch
         self.headers.update(verdict.headers)
+
+    @property
+    def line(self) -> list[RedisKey]:
+        ticket = self.ticket
+        return [] if ticket is None else [self.keys.line(ticket.pool, CLASSES[ticket.index])]
 
     @property
     def parallel(self) -> list[int]:
@@ -98,28 +108,31 @@ class Limiter:
         HELD.inc()
         return reservation
 
-    async def reserve(self, reservation: Reservation, tokens: int) -> None:
-        """Tokens for the most the request may use; raises `RateLimited`, and then the reservation has
-        ended."""
+    async def reserve(self, reservation: Reservation, tokens: int, ticket: Ticket | None = None) -> None:
+        """Tokens for the most the request may use, and with a ticket its place in its tenant's line of the
+        queue.
+
+        Raises `RateLimited`, and then the reservation has ended.
+        """
         keys = reservation.keys
+        reservation.ticket = ticket
         limits = [
             reservation.tenant_limits.tokens_per_minute or 0,
             reservation.key_limits.tokens_per_minute or 0,
         ]
-        verdict = Verdict.parse(
-            "tokens",
-            await self._call(
-                RESERVE,
-                [
-                    *keys.tokens,
-                    *keys.requests,
-                    *keys.leases,
-                    keys.reservation(reservation.request_id),
-                    keys.epoch,
-                ],
-                [*limits, tokens, reservation.request_id],
-            ),
+        answer = await self._call(
+            RESERVE,
+            [
+                *keys.tokens,
+                *keys.requests,
+                *keys.leases,
+                keys.reservation(reservation.request_id),
+                keys.epoch,
+                *reservation.line,
+            ],
+            [*limits, tokens, reservation.request_id, *([ticket.floor, ticket.length] if ticket else [])],
         )
+        verdict = Verdict.parse("tokens", answer[:9])
         _count(verdict)
         if verdict.state == 0:
             self._forget(reservation)
@@ -127,6 +140,8 @@ class Limiter:
         if verdict.state < 0:
             raise Unavailable("The request's reservation ran out before it was counted.")
         reservation.tokens = tokens
+        if ticket is not None:
+            ticket.tag, ticket.credit = float(answer[9]), float(answer[10])
         reservation.observe(verdict)
 
     async def settle(self, reservation: Reservation, used: int) -> bool:
@@ -143,6 +158,16 @@ class Limiter:
             DECISIONS.labels("settle", "error").inc()
             self._settle_later(reservation, used)
             return False
+
+    async def leave_place(self, reservation: Reservation) -> None:
+        """Its client left and the request runs on, for a retry that needs the place. Never raises."""
+        reservation.holds_place = False
+        try:
+            with redis_errors():
+                for lease in reservation.keys.leases:
+                    await self._redis.zrem(lease, reservation.request_id)
+        except Unavailable as error:
+            log.warning("place_not_left", request=reservation.request_id, error=str(error.__cause__ or error))
 
     async def run(self) -> None:
         """Renews what this worker holds, three times a lease, and settles late, until cancelled."""
@@ -187,12 +212,18 @@ class Limiter:
         )
 
     async def _settle_one(self, reservation: Reservation, used: int) -> bool:
-        keys = reservation.keys
-        ended = await self._call(
+        keys, ticket = reservation.keys, reservation.ticket
+        ended, credit = await self._call(
             SETTLE,
-            [*keys.tokens, *keys.leases, keys.reservation(reservation.request_id)],
-            [used, reservation.request_id],
+            [*keys.tokens, *keys.leases, keys.reservation(reservation.request_id), *reservation.line],
+            [
+                used,
+                reservation.request_id,
+                *([ticket.used_length(used), int(ticket.served)] if ticket else []),
+            ],
         )
+        if ticket is not None and credit:
+            ticket.credit_after = float(credit)
         return int(ended) == 1
 
     async def _renew_one(self, reservation: Reservation) -> None:
@@ -201,14 +232,14 @@ class Limiter:
             RENEW,
             [*keys.leases, keys.reservation(reservation.request_id)],
             [
-                *(int(limit > 0) for limit in reservation.parallel),
+                *(int(limit > 0 and reservation.holds_place) for limit in reservation.parallel),
                 reservation.request_id,
                 self._lease_ms,
                 REMEMBER_MS,
             ],
         )
 
-    async def _call(self, script: Script, keys: Sequence[RedisKey], args: Sequence[int | str]) -> Any:
+    async def _call(self, script: Script, keys: Sequence[RedisKey], args: Sequence[int | str | float]) -> Any:
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 return await script(self._redis, keys, args)

@@ -1,10 +1,11 @@
 -- Reserves a request's tokens in the tenant's and its key's tokens-per-minute bucket, all or nothing. When it
 -- refuses, it also gives back what `admit.lua` took, so that a refused request has changed no counter.
 --
--- KEYS 1..2 token buckets (tenant, key), 3..4 request buckets, 5..6 leases, 7 reservation, 8 epoch
--- ARGV 1..2 tokens a minute (0 = no limit), 3 tokens, 4 reservation id
--- Returns {state, epoch, which, limit, available, wait_us, limit, remaining, reset_us}: state 1 = reserved,
--- 0 = refused, -1 = the reservation has ended already (nothing was changed).
+-- KEYS 1..2 token buckets (tenant, key), 3..4 request buckets, 5..6 leases, 7 reservation, 8 epoch,
+--      9 its tenant's line in the queue (absent: it does not wait)
+-- ARGV 1..2 tokens a minute (0 = no limit), 3 tokens, 4 reservation id, 5 floor and 6 length (`share.lua`)
+-- Returns {state, epoch, which, limit, available, wait_us, limit, remaining, reset_us}: state 1 = reserved (then also
+-- tag and credit), 0 = refused, -1 = the reservation has ended already (nothing was changed).
 local epoch = redis.call('GET', KEYS[8]) or '-1'
 if redis.call('EXISTS', KEYS[7]) == 0 then
   return {-1, epoch, 0, 0, 0, '0', 0, 0, '0'}
@@ -28,4 +29,6 @@ end
 
 take(KEYS)
 redis.call('HSET', KEYS[7], 'tokens', tokens, 't1', ARGV[1], 't2', ARGV[2])
-return {1, epoch, 0, 0, 0, '0', unpack(least(ARGV))}
+local answer = {1, epoch, 0, 0, 0, '0', unpack(least(ARGV))}
+answer[10], answer[11] = enter_line(KEYS[9], KEYS[7], ARGV[5], ARGV[6])
+return answer

@@ -1,12 +1,12 @@
 -- Ends a reservation: gives back the tokens that were reserved and not used, and the places in both leases. The
 -- reservation is deleted with it, so that a second call, from wherever, changes nothing.
 --
--- KEYS 1..2 token buckets (tenant, key), 3..4 leases, 5 reservation
--- ARGV 1 tokens used, 2 reservation id
--- Returns 1 when this call ended it, 0 when it had ended (or was forgotten) before.
+-- KEYS 1..2 token buckets (tenant, key), 3..4 leases, 5 reservation, 6 its tenant's line in the queue (may be absent)
+-- ARGV 1 tokens used, 2 reservation id, 3 length used and 4 whether it was served (`share.lua`)
+-- Returns {ended, credit}: 1 when this call ended it, 0 when it had ended (or was forgotten) before.
 local held = redis.call('HMGET', KEYS[5], 'r1', 'tokens', 't1', 't2')
 if not held[1] then
-  return 0
+  return {0, ''}
 end
 if held[2] then
   for i = 1, 2 do
@@ -18,5 +18,6 @@ if held[2] then
   end
 end
 for i = 3, 4 do redis.call('ZREM', KEYS[i], ARGV[2]) end
+local credit = leave_line(KEYS[6], KEYS[5], ARGV[3], ARGV[4])
 redis.call('DEL', KEYS[5])
-return 1
+return {1, credit}

@@ -12,12 +12,22 @@ from gateway.models.api_key import ApiKey
 from gateway.models.audit_event import AuditEvent
 from gateway.models.base import Base
 from gateway.models.base_model import BaseModel
+from gateway.models.billing_export import BillingExport
+from gateway.models.billing_period import BillingPeriod
+from gateway.models.billing_statement import BillingStatement
 from gateway.models.journal_cursor import JournalCursor
+from gateway.models.price import Price
+from gateway.models.price_book_version import PriceBookVersion
 from gateway.models.replica import Replica, ReplicaState
 from gateway.models.tenant import Tenant, TenantStatus
+from gateway.models.usage_arrival import UsageArrival
+from gateway.models.usage_charge import UsageCharge
+from gateway.models.usage_drain import UsageDrain
 from gateway.models.usage_ledger import UsageLedger
+from gateway.models.usage_rollup import UsageRollup
 from gateway.models.usage_staging import UsageStaging
 from gateway.models.usage_uncounted import UsageUncounted
+from gateway.models.usage_unpriced import UsageUnpriced
 
 __all__ = [
     "Adapter",
@@ -29,13 +39,23 @@ __all__ = [
     "AuditEvent",
     "Base",
     "BaseModel",
+    "BillingExport",
+    "BillingPeriod",
+    "BillingStatement",
     "JournalCursor",
+    "Price",
+    "PriceBookVersion",
     "Replica",
     "ReplicaState",
     "Tenant",
     "TenantStatus",
+    "UsageArrival",
+    "UsageCharge",
+    "UsageDrain",
     "UsageLedger",
+    "UsageRollup",
     "UsageStaging",
     "UsageUncounted",
+    "UsageUnpriced",
     "VersionState",
 ]

@@ -18,7 +18,10 @@ class TenantStatus(StrEnum):
 
 class Tenant(Base):
     __tablename__ = "tenants"
-    __table_args__ = (CheckConstraint("status in ('active', 'suspended')", name="tenants_status"),)
+    __table_args__ = (
+        CheckConstraint("status in ('active', 'suspended')", name="tenants_status"),
+        CheckConstraint("response_cache in ('off', 'greedy', 'seeded')", name="tenants_response_cache"),
+    )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
@@ -30,5 +33,8 @@ class Tenant(Base):
     requests_per_minute: Mapped[int | None]
     tokens_per_minute: Mapped[int | None]
     max_parallel: Mapped[int | None]
+    response_cache: Mapped[str] = mapped_column(server_default=text("'off'"))  # CacheMode
+    response_cache_age_s: Mapped[int] = mapped_column(server_default=text("3600"))
+    cache_epoch: Mapped[int] = mapped_column(server_default=text("1"))  # moves when its caches are dropped
     created_at: Mapped[CreatedAt]
     updated_at: Mapped[UpdatedAt]

@@ -13,5 +13,6 @@ class UsageLedger(UsageColumns, Base):
     __tablename__ = "usage_ledger"
     __table_args__ = (
         Index("usage_ledger_tenant", "tenant_id", "request_id"),
+        Index("usage_ledger_ended", "tenant_id", "ended_at"),
         {"postgresql_partition_by": "RANGE (request_id)"},
     )

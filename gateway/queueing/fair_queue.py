@@ -1,223 +1,265 @@
-"""The one place where requests wait: in front of the replicas, fair over tenants by tokens.
+"""The one place where requests wait, as the event loop sees it: `scheduler.py` decides, this wakes the
+waiting.
 
-Each tenant has a virtual time that grows by the tokens of what it was given (start-time fair queueing, Goyal
-et al. 1996, with a tenant as the flow). A free place goes to the waiting tenant whose time is least, so a
-tenant that floods waits behind its own requests. Tokens are an estimate when a request starts and are
-corrected when it ends. Bounded in items, per tenant and in all; each wait has a limit.
-
-Nothing that runs is taken away, so fairness among those that wait isn't enough: a tenant with many long
-requests would hold every place for minutes. So a tenant takes no more than `FREE_SHARE` times the places that
-it leaves free (dynamic thresholds, Choudhury and Hahne 1998): one alone gets seven eighths, and whoever comes
-next finds a place. A request takes a place for each choice, since each runs as a sequence of its own.
-
-Owned by one worker's event loop; nothing here blocks or locks.
+Owned by one worker's event loop; nothing here blocks or locks. With `sharing`, the places are divided among
+all workers (`sharing.py`); without, this one has all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections import deque
-from dataclasses import dataclass, field
-from itertools import count
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
-from gateway.errors import Timeout, Unavailable, retry_headers
+from gateway.errors import ApiError, Timeout, Unavailable, retry_headers
 from gateway.principal import TenantId
-from gateway.queueing.metrics import QUEUE_WAIT, RUNNING, SHED, WAITING
+from gateway.queueing.admission import UNKNOWN_S, TurnedAway
+from gateway.queueing.bounds import QueueLimits
+from gateway.queueing.classes import CLASSES, WEIGHTS, class_index
+from gateway.queueing.exchange import POOL, Exchange
+from gateway.queueing.lanes import Entry
+from gateway.queueing.metrics import RUNNING, SHED, WAIT_BY_CLASS, WAITING, WAITING_BYTES, WAITING_TOKENS
+from gateway.queueing.places import Loads, Places
+from gateway.queueing.scheduler import Scheduler
+from gateway.queueing.sharing import Sharing
+from gateway.queueing.ticket import Lines, Ticket
 
-IDLE_TENANTS = 4_096
-"""Tenants whose virtual time is remembered while they have nothing waiting; then those that are behind go."""
-
-FREE_SHARE = 7
-"""Places that a tenant may hold for each one that is left free."""
+MARGIN_PART: Final = 4
+"""A replica holds a quarter more than it runs (its admission limit)."""
+TICK_S: Final = 1.0
 
 
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    tokens: int
-    weight: int
-    future: asyncio.Future[None]
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request at the queue's entrance."""
+
+    tenant: TenantId
+    ticket: Ticket
+    places: int = 1  # a request runs as one sequence for each choice
+    num_bytes: int = 0  # of its body
+    wait_s: float | None = None  # None = as long as the queue lets
+    again: bool = False  # a full replica turned it away
 
 
-@dataclass(slots=True)
-class _Flow:
-    """One tenant's requests. `ticket` names its one valid entry in the heap."""
-
-    time: float = 0.0
-    held: int = 0  # places
-    waiting: deque[_Waiter] = field(default_factory=deque)
-    ticket: int = -1
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Waiter(Entry):
+    local: bool  # its tag is this process's own
+    reply: asyncio.Future[bool]  # True = go, False = its time was over when its turn came
 
 
 class Place:
     """The right to have one request at a replica. Given back once, with the tokens really used."""
 
-    def __init__(self, queue: FairQueue, tenant: TenantId, waiter: _Waiter) -> None:
+    def __init__(self, queue: FairQueue, waiter: _Waiter) -> None:
         self._queue: FairQueue | None = queue
-        self.tenant = tenant
-        self.tokens = waiter.tokens
-        self.weight = waiter.weight
+        self._waiter = waiter
 
     def leave(self, used: int | None = None) -> None:
         """Idempotent. `used` None: the request never ran, and its tenant is charged nothing."""
         if self._queue is not None:
             queue, self._queue = self._queue, None
-            queue._release(self.tenant, self.weight, self.tokens - (used or 0))
+            queue._release(self._waiter, used)
 
 
 class FairQueue:
-    """`capacity` is how many sequences this worker may have at replicas; it moves with their number and
-    health. The last request let in may have more choices than places are left."""
+    """`capacity` is how many sequences all replicas run at a time; it moves with their number and health.
+    `pool` names them: queues of one pool share them."""
 
-    def __init__(self, *, capacity: int, max_items: int, max_items_tenant: int, max_wait_s: float) -> None:
-        self._capacity = capacity
-        self._max_items = max_items
-        self._max_items_tenant = max_items_tenant
-        self._max_wait_s = max_wait_s
-        self._flows: dict[TenantId, _Flow] = {}
-        self._heap: list[tuple[float, int, TenantId]] = []
-        self._tickets = count()
-        self._time = 0.0
-        self._running = 0
-        self._waiting = 0
+    def __init__(
+        self,
+        limits: QueueLimits,
+        *,
+        capacity: int,
+        weights: tuple[int, ...] = WEIGHTS,
+        pool: str = POOL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._pool = pool
+        self._clock = clock
+        self._scheduler = Scheduler(limits, weights)
+        self._lines = Lines()
+        self._sharing: Sharing | None = None
+        self._places = Places(0, 0)
+        self.set_capacity(capacity)
 
     @property
     def running(self) -> int:
         """Places taken."""
-        return self._running
+        return self._scheduler.used
 
     @property
     def waiting(self) -> int:
-        return self._waiting
+        return self._scheduler.waiting
+
+    def share(
+        self,
+        exchange: Exchange,
+        *,
+        workers: int,
+        loads: Callable[[], Loads],
+        heard: Callable[[Loads], None],
+    ) -> None:
+        """From now on places are given by `exchange`; none are, until `run` has reported."""
+        self._sharing = Sharing(
+            self._scheduler, exchange, workers=workers, loads=loads, heard=heard, clock=self._clock
+        )
+        self._scheduler.set_limits(0, 0)
 
     def set_capacity(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._dispatch()
+        self._places = Places(capacity, capacity // MARGIN_PART)
+        self._scheduler.capacity = capacity
+        if self._sharing is None:
+            self._scheduler.set_limits(capacity, capacity + self._places.margin)
+            self._pump()
+        else:
+            self._sharing.poke()
 
-    async def enter(
-        self,
-        tenant: TenantId,
-        tokens: int,
-        *,
-        weight: int = 1,
-        wait_s: float | None = None,
-        again: bool = False,
-    ) -> Place:
-        """Waits for room, and takes `weight` places. `again` puts a request that a replica turned away before
-        its tenant's others.
+    def ticket(self, service_class: str, tokens: int, *, weight: int = 1, load_tokens: int = 0) -> Ticket:
+        """For a request of so many tokens at most, besides those that its adapter's load costs. The limiter
+        gives it its place in its tenant's line."""
+        index = class_index(service_class)
+        floor = self._scheduler.floor(index, self._clock())
+        return Ticket(
+            index,
+            tokens + load_tokens,
+            floor,
+            weight=weight,
+            pool=self._pool,
+            load_tokens=load_tokens,
+        )
 
-        Raises `Unavailable` (503) when the queue is full, `Timeout` (504) when the wait is over; both with
-        `Retry-After`.
+    async def enter(self, ask: Ask) -> Place:
+        """Waits for room, and takes a place for each choice.
+
+        Raises `Unavailable` (503) when the queue is full or the wait would be too long, `Timeout` (504) when
+        it was; both with `Retry-After`.
         """
-        flow = self._flows.get(tenant) or self._new_flow(tenant)
-        limit_s = self._max_wait_s if wait_s is None else max(0.0, min(wait_s, self._max_wait_s))
-        if not again:
-            self._refuse_when_full(flow)
-        loop = asyncio.get_running_loop()
-        waiter = _Waiter(tokens, weight, loop.create_future())
-        began = loop.time()
-        (flow.waiting.appendleft if again else flow.waiting.append)(waiter)
-        self._note_waiting(1)
-        self._activate(tenant, flow)
-        self._dispatch()
+        began = self._clock()
+        longest = self._limits.max_wait_s
+        wait_s = longest if ask.wait_s is None else max(0.0, min(ask.wait_s, longest))
+        waiter = self._waiter(ask, began, began + wait_s)
         try:
-            async with asyncio.timeout(limit_s):
-                await waiter.future
+            (self._scheduler.enter_again if ask.again else self._scheduler.enter)(waiter, began)
+        except TurnedAway as refusal:
+            self._forget(waiter)
+            SHED.labels(refusal.bound).inc()
+            raise _refusal(refusal) from None
+        self._pump()
+        if not waiter.reply.done():
+            if self._sharing is not None and self._scheduler.presses(waiter):
+                self._sharing.poke()
+            await self._wait(waiter, wait_s)
+        if not waiter.reply.result():
+            error = self._too_late(waiter, wait_s)
+            self._forget(waiter)
+            raise error
+        WAIT_BY_CLASS[waiter.ticket.index].observe(self._clock() - began)
+        return Place(self, waiter)
+
+    async def run(self) -> None:
+        """What happens by itself, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tick())
+            if self._sharing is not None:
+                group.create_task(self._sharing.run(lambda: self._places, self._pump))
+
+    async def _tick(self) -> None:
+        while True:
+            self._scheduler.age(self._clock())
+            self._pump()
+            for name, lane in zip(CLASSES, self._scheduler.lanes, strict=True):
+                WAITING.labels(name).set(lane.items)
+                WAITING_TOKENS.labels(name).set(lane.tokens)
+            WAITING_BYTES.set(self._scheduler.bounds.all.num_bytes)
+            RUNNING.set(self._scheduler.used)
+            await asyncio.sleep(TICK_S)
+
+    def _waiter(self, ask: Ask, now: float, deadline: float) -> _Waiter:
+        local = ask.ticket.tag is None
+        if local:
+            self._lines.enter(ask.tenant, ask.ticket)
+        return _Waiter(
+            tenant=ask.tenant,
+            ticket=ask.ticket,
+            places=ask.places,
+            num_bytes=ask.num_bytes,
+            arrived=now,
+            deadline=deadline,
+            local=local,
+            reply=asyncio.get_running_loop().create_future(),
+        )
+
+    async def _wait(self, waiter: _Waiter, wait_s: float) -> None:
+        try:
+            async with asyncio.timeout(wait_s):
+                await waiter.reply
         except TimeoutError:
-            self._withdraw(tenant, flow, waiter)
-            SHED.labels("wait").inc()
-            raise Timeout(
-                f"No replica had room within {limit_s:.0f} s.",
-                code="queue_timeout",
-                headers=retry_headers(1.0),
-            ) from None
+            error = self._too_late(waiter, wait_s)
+            self._withdraw(waiter)
+            raise error from None
         except asyncio.CancelledError:
-            self._withdraw(tenant, flow, waiter)
+            self._withdraw(waiter)
             raise
-        QUEUE_WAIT.observe(loop.time() - began)
-        return Place(self, tenant, waiter)
 
-    def _refuse_when_full(self, flow: _Flow) -> None:
-        if self._waiting >= self._max_items:
-            SHED.labels("total").inc()
-            raise Unavailable("The queue is full.", code="queue_full")
-        if len(flow.waiting) >= self._max_items_tenant:
-            SHED.labels("tenant").inc()
-            raise Unavailable("Too many of your requests are waiting.", code="queue_full")
+    def _pump(self) -> None:
+        """Lets go whoever may. One whose task was cancelled in this moment gives its places back."""
+        now = self._clock()
+        while (entry := self._scheduler.next(now)) is not None:
+            assert isinstance(entry, _Waiter)
+            if entry.reply.done():
+                self._give_back(entry, None)
+            else:
+                entry.reply.set_result(True)
+        for late in self._scheduler.expired:
+            assert isinstance(late, _Waiter)
+            if not late.reply.done():
+                late.reply.set_result(False)
+        self._scheduler.expired.clear()
+        if self._sharing is not None:
+            self._sharing.note_change()
 
-    def _dispatch(self) -> None:
-        over: list[tuple[float, int, TenantId]] = []  # hold their share: few, since each holds several places
-        while self._running < self._capacity and self._heap:
-            entry = heapq.heappop(self._heap)
-            _, ticket, tenant = entry
-            flow = self._flows.get(tenant)
-            if flow is None or flow.ticket != ticket or not flow.waiting:
-                continue
-            if self._holds_its_share(flow):
-                over.append(entry)
-                continue
-            self._let_in(tenant, flow, entry[0])
-        for entry in over:
-            heapq.heappush(self._heap, entry)
+    def _withdraw(self, waiter: _Waiter) -> None:
+        """The waiter gives up; if its turn came in the same moment, its places go back."""
+        if waiter.taken:
+            self._release(waiter, None)
+        else:
+            self._scheduler.withdraw(waiter, self._clock())
+            self._forget(waiter)
+            self._pump()
 
-    def _holds_its_share(self, flow: _Flow) -> bool:
-        """Whether its next request would leave too little free. The first of a tenant never does."""
-        weight = flow.waiting[0].weight
-        left = self._capacity - self._running - weight
-        return flow.held > 0 and flow.held + weight > FREE_SHARE * left
+    def _release(self, waiter: _Waiter, used: int | None) -> None:
+        self._give_back(waiter, used)
+        self._pump()
 
-    def _let_in(self, tenant: TenantId, flow: _Flow, time: float) -> None:
-        waiter = flow.waiting.popleft()
-        flow.ticket = -1
-        self._note_waiting(-1)
-        if not waiter.future.done():  # done = cancelled, and about to be withdrawn
-            self._time = max(self._time, time)
-            flow.time = max(flow.time, self._time) + waiter.tokens
-            flow.held += waiter.weight
-            self._note_running(waiter.weight)
-            waiter.future.set_result(None)
-        self._activate(tenant, flow)
+    def _give_back(self, waiter: _Waiter, used: int | None) -> None:
+        waiter.ticket.served = used is not None
+        self._forget(waiter, used or 0)
+        self._scheduler.leave(waiter, used or 0, self._clock())
 
-    def _activate(self, tenant: TenantId, flow: _Flow) -> None:
-        """Gives a tenant with something waiting its one entry in the heap."""
-        if flow.waiting and flow.ticket < 0:
-            flow.time = max(flow.time, self._time)
-            flow.ticket = next(self._tickets)
-            heapq.heappush(self._heap, (flow.time, flow.ticket, tenant))
+    def _forget(self, waiter: _Waiter, used: int = 0) -> None:
+        """Its tenant's line in this process, if it stood there. Idempotent."""
+        if waiter.local:
+            waiter.local = False
+            self._lines.settle(waiter.tenant, waiter.ticket, used)
+            if not waiter.ticket.served:
+                waiter.ticket.tag = None
 
-    def _withdraw(self, tenant: TenantId, flow: _Flow, waiter: _Waiter) -> None:
-        """The waiter gives up; if a place came in the same moment, it goes back."""
-        if waiter in flow.waiting:
-            flow.waiting.remove(waiter)
-            self._note_waiting(-1)
-            if not flow.waiting:
-                flow.ticket = -1
-        elif not waiter.future.cancelled():
-            self._release(tenant, waiter.weight, waiter.tokens)
+    def _too_late(self, waiter: _Waiter, waited_s: float) -> ApiError:
+        SHED.labels("deadline").inc()
+        forecast = self._scheduler.admission.forecast_s(waiter)
+        return Timeout(
+            f"No replica had room within {waited_s:.1f} s.",
+            code="queue_timeout",
+            headers=retry_headers(max(UNKNOWN_S, forecast or 0.0)),
+        )
 
-    def _release(self, tenant: TenantId, weight: int, unused: int) -> None:
-        self._note_running(-weight)
-        flow = self._flows[tenant]  # kept while it holds a place
-        flow.held -= weight
-        flow.time = max(0.0, flow.time - unused)
-        self._dispatch()
 
-    def _new_flow(self, tenant: TenantId) -> _Flow:
-        if len(self._flows) >= IDLE_TENANTS:
-            idle = [
-                t
-                for t, flow in self._flows.items()
-                if not flow.waiting and not flow.held and flow.time <= self._time
-            ]
-            for each in idle:
-                del self._flows[each]
-        flow = self._flows[tenant] = _Flow(time=self._time)
-        return flow
-
-    def _note_waiting(self, step: int) -> None:
-        self._waiting += step
-        WAITING.inc(step)
-
-    def _note_running(self, step: int) -> None:
-        self._running += step
-        RUNNING.inc(step)
+def _refusal(refusal: TurnedAway) -> ApiError:
+    if refusal.bound == "forecast":
+        message = f"The wait would be about {refusal.forecast_s or 0.0:.1f} s, which is past the deadline."
+        return Unavailable(message, retry_after_s=refusal.retry_after_s, code="queue_too_long")
+    whose = "Too many of your requests are waiting." if "tenant" in refusal.bound else "The queue is full."
+    return Unavailable(whose, retry_after_s=refusal.retry_after_s, code="queue_full")

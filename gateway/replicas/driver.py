@@ -86,6 +86,7 @@ class ReplicaView:
     running: int = 0
     waiting: int = 0
     base_id: str | None = None
+    base_digest: str | None = None  # weights, dtype and quantization; None = it doesn't say
 
 
 class UpstreamFailed(Exception):
@@ -169,4 +170,5 @@ def as_view(state: Mapping[str, Any]) -> ReplicaView:
         running=int(stats.get("running") or 0),
         waiting=int(stats.get("waiting") or 0),
         base_id=state.get("base_id"),
+        base_digest=state.get("base_digest"),
     )

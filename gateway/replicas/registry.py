@@ -7,11 +7,12 @@ signal.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
+from gateway.queueing.places import Loads
 from gateway.replicas.breaker import Breaker
 from gateway.replicas.driver import Driver, ReplicaView, UpstreamFailed
 from gateway.replicas.metrics import REPLICA_UP
@@ -19,11 +20,14 @@ from gateway.replicas.metrics import REPLICA_UP
 log = structlog.get_logger(__name__)
 
 POLL_S = 1.0
+LOAD_TOKENS = 2_000
+"""An adapter that must be loaded costs about as much as so many tokens of work."""
 
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """`in_flight_tokens` is this worker's own; the rest of the load is what the replica says of itself."""
+    """`in_flight_tokens` is this worker's own, `elsewhere_tokens` the other workers'; the rest of the load is
+    what the replica says of itself."""
 
     url: str
     driver: Driver
@@ -32,6 +36,8 @@ class Replica:
     view: ReplicaView = field(default_factory=ReplicaView)
     in_flight: int = 0
     in_flight_tokens: int = 0
+    elsewhere: int = 0
+    elsewhere_tokens: int = 0
 
     @property
     def usable(self) -> bool:
@@ -61,11 +67,19 @@ class Load:
 
 
 class Registry:
-    """Owns the replicas of one worker and their polling. `on_change` hears the number of healthy ones."""
+    """Owns the replicas of one worker and their polling. `on_change` hears the number of healthy ones;
+    `running` is how many requests each runs at a time."""
 
-    def __init__(self, replicas: Iterable[Replica], on_change: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        replicas: Iterable[Replica],
+        on_change: Callable[[int], None] | None = None,
+        *,
+        running: int | None = None,
+    ) -> None:
         self._replicas = list(replicas)
         self._on_change = on_change
+        self._running = running
 
     @property
     def all(self) -> list[Replica]:
@@ -75,15 +89,35 @@ class Registry:
     def num_healthy(self) -> int:
         return sum(replica.healthy for replica in self._replicas)
 
-    def choose(self, artefact: str | None, *, tried: Collection[Replica] = ()) -> Replica | None:
-        """The best usable replica, one not yet tried if there is any; None when no replica can take it."""
+    def choose(self, artefact: str | None, *, tried: Sequence[Replica] = ()) -> Replica | None:
+        """The best usable replica, one not yet tried if there is any, else not the one tried last; None when
+        no replica can take it."""
         usable = [replica for replica in self._replicas if replica.usable]
         fresh = [replica for replica in usable if replica not in tried]
-        return max(fresh or usable, key=lambda replica: _score(replica, artefact), default=None)
+        others = [replica for replica in usable if replica not in tried[-1:]]
+        roomy = [replica for replica in fresh if self._has_room(replica)]
+        best = roomy or fresh or others or usable
+        return max(best, key=lambda replica: _score(replica, artefact), default=None)
+
+    def has_other(self, failed: Replica) -> bool:
+        """Whether another one is usable."""
+        return any(replica.usable and replica is not failed for replica in self._replicas)
+
+    def loads(self) -> Loads:
+        """Requests and tokens that this worker has in flight, by replica."""
+        return {r.url: (r.in_flight, r.in_flight_tokens) for r in self._replicas if r.in_flight}
+
+    def hear_loads(self, loads: Loads) -> None:
+        """What all other workers have in flight."""
+        for replica in self._replicas:
+            replica.elsewhere, replica.elsewhere_tokens = loads.get(replica.url, (0, 0))
 
     def likely(self, artefact: str) -> Replica | None:
         """Where a request for the adapter will most likely go: the target of the prefetch hint."""
         return self.choose(artefact)
+
+    def _has_room(self, replica: Replica) -> bool:
+        return self._running is None or replica.in_flight + replica.elsewhere < self._running
 
     async def poll_once(self) -> None:
         await asyncio.gather(*(self._poll(replica) for replica in self._replicas))
@@ -111,10 +145,9 @@ class Registry:
 
 
 def _score(replica: Replica, artefact: str | None) -> float:
-    """Residency first, then load in tokens: an adapter that must be loaded costs about 2,000 tokens of
-    work."""
-    load = replica.in_flight_tokens + replica.view.waiting_tokens
-    return 2_000 * replica.residency(artefact) - load
+    """Residency first, then load in tokens."""
+    load = replica.in_flight_tokens + replica.elsewhere_tokens + replica.view.waiting_tokens
+    return LOAD_TOKENS * replica.residency(artefact) - load
 
 
 async def hint(replica: Replica, artefact: str, owner: str) -> None:

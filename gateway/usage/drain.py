@@ -24,6 +24,7 @@ from gateway.usage.event import UsageEvent, decode_lines
 from gateway.usage.journal import SUFFIX, Journal
 from gateway.usage.metrics import LEDGER_LAG, LEDGER_ROWS
 from gateway.usage.repository import insert_events
+from gateway.usage.watermark import WorkerMark
 
 log = structlog.get_logger(__name__)
 
@@ -59,10 +60,13 @@ async def run_drain(db: Database, journal: Journal) -> None:
     """Drains every second until cancelled; a database that is away, or a disk that is full, only makes the
     lag grow."""
     failing_since: datetime | None = None
+    mark = WorkerMark(db, journal)
     while True:
         await asyncio.sleep(DRAIN_S)
+        began = datetime.now(UTC)
         try:
             await drain_own(db, journal)
+            await mark.tell(began)
             failing_since = None
         except (Unavailable, OSError) as error:
             failing_since = failing_since or datetime.now(UTC)

@@ -69,8 +69,8 @@ class Journal:
     """Owned by one worker's event loop. `append` returns when the line is on disk."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._worker = uuid7().hex
+        self.folder = folder
+        self.worker = uuid7().hex
         self._number = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="usage-journal")
         self._segment = self._new_segment()
@@ -78,6 +78,11 @@ class Journal:
         self._syncing: asyncio.Task[None] | None = None
         self._full: list[Segment] = []
         self.unwritten: list[UsageEvent] = []
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all that was rotated away is in the ledger, and nothing waits in memory."""
+        return not self._full and not self.unwritten
 
     def keep(self, event: UsageEvent) -> None:
         """Remembers the end of an attempt whose line the disk refused, for the next drain."""
@@ -143,7 +148,7 @@ class Journal:
 
     def _new_segment(self) -> Segment:
         self._number += 1
-        return Segment.create(self._folder, f"{self._worker}-{self._number:06d}")
+        return Segment.create(self.folder, f"{self.worker}-{self._number:06d}")
 
 
 def _sync_directory(folder: Path) -> None:

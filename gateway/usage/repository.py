@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,8 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gateway.db import SystemWrite, TenantRead
 from gateway.ids import uuid7
-from gateway.models import UsageLedger, UsageStaging, UsageUncounted
+from gateway.models import UsageArrival, UsageLedger, UsageStaging, UsageUncounted, UsageUnpriced
 from gateway.usage.event import COLUMNS, UsageEvent, row
+from gateway.usage.watermark import journals_complete_until
+from gateway.usage.zones import Window
 
 _NAMES = ", ".join(COLUMNS)
 _TO_LEDGER = text(
@@ -34,7 +36,8 @@ _GIVE_UP = text(
 
 @dataclass(frozen=True, slots=True)
 class UsageLine:
-    """Billed tokens and requests of one day (UTC) and one adapter (None = the base)."""
+    """Billed tokens and requests of one day and one adapter (None = the base). `amount`: what they cost, in
+    units of 10⁻¹² of the currency, None where no price covers them yet."""
 
     day: date
     adapter: str | None
@@ -42,6 +45,26 @@ class UsageLine:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    amount: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums of a window, and what is not in them."""
+
+    lines: list[UsageLine]
+    complete_until: datetime | None
+    currency: str | None
+    unknown_requests: int
+    has_unpriced: bool
+
+
+BILLING_LOCK = 0x6D6F7465745F6269  # advisory
+
+
+async def decide_alone(session: SystemWrite) -> None:
+    """Until this transaction ends, no other decides what an attempt bills that its own worker did not."""
+    await session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": BILLING_LOCK})
 
 
 async def insert_events(session: SystemWrite, events: Sequence[UsageEvent]) -> int:
@@ -102,28 +125,80 @@ async def give_up_uncounted(session: SystemWrite) -> int:
     return int(added.rowcount)  # type: ignore[attr-defined]  # a CursorResult, as every INSERT's
 
 
-async def totals(session: TenantRead, tenant: UUID, first: date, last: date) -> list[UsageLine]:
-    """Billed usage of a tenant by day and adapter, both days included; probes and the like are not in it."""
-    day = func.date(func.timezone("UTC", UsageLedger.created_at))
-    low = datetime(first.year, first.month, first.day, tzinfo=UTC)
-    high = datetime(last.year, last.month, last.day, tzinfo=UTC) + timedelta(days=1)
-    query = (
-        select(
-            day,
-            UsageLedger.adapter_name,
-            func.count(UsageLedger.request_id.distinct()),
-            func.sum(UsageLedger.billed_prompt_tokens),
-            func.sum(UsageLedger.billed_completion_tokens),
-            func.sum(UsageLedger.billed_cached_tokens),
+_SUMS = text(
+    """
+    SELECT width_bucket(bucket, CAST(:edges AS timestamptz[])) AS day, adapter_name,
+           sum(requests) AS requests, sum(prompt_tokens) AS prompt, sum(completion_tokens) AS completion,
+           sum(cached_tokens) AS cached
+    FROM usage_rollups
+    WHERE tenant_id = :tenant AND bucket >= :start AND bucket < :end
+    GROUP BY 1, 2 ORDER BY 1, 2 NULLS FIRST
+    """
+)
+_AMOUNTS = text(
+    """
+    SELECT width_bucket(bucket, CAST(:edges AS timestamptz[])) AS day, adapter_name, sum(amount) AS amount,
+           min(currency) AS currency
+    FROM usage_charges
+    WHERE tenant_id = :tenant AND bucket >= :start AND bucket < :end
+    GROUP BY 1, 2
+    """
+)
+
+
+async def totals(session: TenantRead, tenant: UUID, window: Window) -> Totals:
+    """Billed usage of a tenant by day and adapter, off the rollups, with what it costs, by the end of the
+    requests; probes and the like are not in it. The session must be a snapshot: tokens and amounts agree
+    then, and both with what they are complete until."""
+    until = await complete_until(session, tenant)
+    given = {"tenant": tenant, "edges": window.edges, "start": window.start, "end": window.end}
+    amounts = {(row.day, row.adapter_name): row for row in await session.execute(_AMOUNTS, given)}
+    lines = [
+        UsageLine(
+            window.days[row.day - 1],
+            row.adapter_name,
+            int(row.requests),
+            int(row.prompt),
+            int(row.completion),
+            int(row.cached),
+            int(amounts[row.day, row.adapter_name].amount)
+            if (row.day, row.adapter_name) in amounts
+            else None,
         )
-        .where(
-            UsageLedger.tenant_id == tenant,
-            UsageLedger.purpose == "tenant",
-            UsageLedger.request_id >= func.motet_first_request_id(low),
-            UsageLedger.request_id < func.motet_first_request_id(high),
-        )
-        .group_by(day, UsageLedger.adapter_name)
-        .order_by(day, UsageLedger.adapter_name.asc().nulls_first())
+        for row in await session.execute(_SUMS, given)
+    ]
+    unpriced = select(UsageUnpriced.bucket).where(
+        UsageUnpriced.tenant_id == tenant,
+        UsageUnpriced.bucket >= window.start,
+        UsageUnpriced.bucket < window.end,
     )
-    rows = (await session.execute(query)).all()
-    return [UsageLine(r[0], r[1], int(r[2]), int(r[3]), int(r[4]), int(r[5])) for r in rows]
+    return Totals(
+        lines=lines,
+        complete_until=until,
+        currency=next((row.currency for row in amounts.values()), None),
+        unknown_requests=await num_unknown(session, tenant, window.start, window.end),
+        has_unpriced=await session.scalar(unpriced.limit(1)) is not None,
+    )
+
+
+async def num_unknown(session: TenantRead, tenant: UUID, start: datetime, end: datetime) -> int:
+    """Attempts that ended in [start, end) and that nobody could count yet."""
+    query = (
+        select(func.count())
+        .select_from(UsageUncounted)
+        .where(
+            UsageUncounted.tenant_id == tenant,
+            UsageUncounted.purpose == "tenant",
+            UsageUncounted.ended_at >= start,
+            UsageUncounted.ended_at < end,
+        )
+    )
+    return int(await session.scalar(query) or 0)
+
+
+async def complete_until(session: TenantRead, tenant: UUID) -> datetime | None:
+    """Every request that ended before it is in the rollups and, where it has a price, charged."""
+    journals = await journals_complete_until(session)
+    query = select(func.min(UsageArrival.earliest)).where(UsageArrival.tenant_id == tenant)
+    waiting = await session.scalar(query)
+    return journals if journals is None or waiting is None else min(journals, waiting)

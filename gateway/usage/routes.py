@@ -15,8 +15,11 @@ from gateway.services import Services
 from gateway.usage.schemas import UsageReport
 from gateway.usage.service import report, require_usage
 
-First = Annotated[date | None, QueryParameter(description="First day, UTC; the last 31 days when absent.")]
-Last = Annotated[date | None, QueryParameter(description="Last day, UTC; today when absent.")]
+First = Annotated[date | None, QueryParameter(description="First day; the last 31 days when absent.")]
+Last = Annotated[date | None, QueryParameter(description="Last day; today when absent.")]
+Zone = Annotated[
+    str, QueryParameter(max_length=64, description="IANA time zone of the days, such as Europe/Vienna.")
+]
 
 
 @get("/v1/usage", summary="Your billed usage by day and adapter")
@@ -25,9 +28,10 @@ async def own_usage(
     principal: NamedDependency[Principal],
     first: First = None,
     last: Last = None,
+    zone: Zone = "UTC",
 ) -> UsageReport:
     require_usage(principal)
-    return await report(services.db, principal.tenant, first, last)
+    return await report(services.db, principal.tenant, first, last, zone)
 
 
 @get("/api/v1/tenants/{tenant:uuid}/usage", summary="A tenant's billed usage by day and adapter")
@@ -37,9 +41,10 @@ async def tenant_usage(
     tenant: FromPath[UUID],
     first: First = None,
     last: Last = None,
+    zone: Zone = "UTC",
 ) -> UsageReport:
     assert principal.tenant == tenant  # the door made the principal from the path
-    return await report(services.db, principal.tenant, first, last)
+    return await report(services.db, principal.tenant, first, last, zone)
 
 
 handlers = [own_usage, tenant_usage]

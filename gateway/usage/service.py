@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 from gateway.db import Database
 from gateway.errors import BadRequest, Forbidden
 from gateway.principal import Principal, Scope, TenantId
 from gateway.usage import repository
 from gateway.usage.schemas import UsageReport
+from gateway.usage.zones import UnknownZone, today, window_of, zone_of
 
 MAX_DAYS = 92
 DEFAULT_DAYS = 31
@@ -22,18 +23,27 @@ def require_usage(principal: Principal) -> None:
         raise Forbidden("This API key lacks the scope 'usage:read'.")
 
 
-async def report(db: Database, tenant: TenantId, first: date | None, last: date | None) -> UsageReport:
-    """Billed usage by day and adapter, both days included. Raises `BadRequest` for a span that makes no
-    sense."""
+async def report(
+    db: Database, tenant: TenantId, first: date | None, last: date | None, zone_name: str = "UTC"
+) -> UsageReport:
+    """Billed usage by day and adapter, by the end of the requests; both days included. Raises `BadRequest`
+    for a window that makes no sense."""
+    try:
+        zone = zone_of(zone_name)
+    except UnknownZone as error:
+        raise BadRequest(
+            "'zone' is not an IANA time zone, such as Europe/Vienna.", param="zone", code="invalid_value"
+        ) from error
     for param, day in (("first", first), ("last", last)):
         if day is not None and day.year not in YEARS:
             raise BadRequest(f"'{param}' is not a year with usage.", param=param, code="invalid_value")
-    last = last or datetime.now(UTC).date()
+    last = last or today(zone)
     first = first or last - timedelta(days=DEFAULT_DAYS - 1)
     if first > last:
         raise BadRequest("'first' is after 'last'.", param="first", code="invalid_value")
     if (last - first).days >= MAX_DAYS:
         raise BadRequest(f"At most {MAX_DAYS} days at a time.", param="first", code="invalid_value")
-    async with db.tenant_reader(tenant) as session:
-        lines = await repository.totals(session, tenant, first, last)
-    return UsageReport.of(first, last, lines)
+    window = window_of(zone, first, last)
+    async with db.tenant_snapshot(tenant) as session:
+        found = await repository.totals(session, tenant, window)
+    return UsageReport.of(window, found)

@@ -1,16 +1,20 @@
-"""`motet tenants|keys|adapters|usage` as a person runs them: clients of the API and nothing more."""
+"""`motet tenants|keys|adapters|usage|billing` as a person runs them: clients of the API and nothing more."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from adapters.base import BaseSpec
@@ -51,6 +55,10 @@ def test_a_tenant_from_its_making_to_its_usage(
     assert name in motet("tenants", "list").stdout
     answer(motet("tenants", "set", name, "--max-parallel", "4", "--json"))
     assert answer(motet("tenants", "show", name, "--json"))["max_parallel"] == 4
+    assert answer(motet("tenants", "caches", name, "--json"))["response_cache"] == "off"
+    cached = answer(motet("tenants", "caches", name, "--response-cache", "greedy", "--age-s", "60", "--json"))
+    assert (cached["response_cache"], cached["response_cache_age_s"]) == ("greedy", 60)
+    assert answer(motet("tenants", "drop-caches", name, "--json")) == {"cache_epoch": 2, "answers": 0}
     scopes = ("--scope", "adapters:write", "--scope", "usage:read")
     secret = answer(motet("keys", "create", "--tenant", name, "--name", "ci", *scopes, "--json"))["secret"]
 
@@ -89,3 +97,45 @@ def test_what_fails_says_why_in_one_line(
     assert done.stderr.startswith("motet: ")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_from_a_price_to_the_files_of_a_month(
+    motet: Motet, base_url: str, base_model: str, tmp_path: Path
+) -> None:
+    """Under real processes: a request, the charging job, the export job, and files that hold the request."""
+    tenant = answer(motet("tenants", "create", f"billed-{uuid4().hex[:8]}", "--json"))["name"]
+    key = answer(motet("keys", "create", "--tenant", tenant, "--name", "ci", "--scope", "inference",
+                       "--scope", "usage:read", "--json"))["secret"]  # fmt: skip
+    price = {
+        "input": "1",
+        "cached_input": "0.5",
+        "output": "2",
+        "answer_input": "0.1",
+        "answer_output": "0.1",
+    }
+    rows = [{"model": model, **price} for model in ("base", "any_adapter")]
+    book = {"effective_from": "2026-01-01T00:00:00Z", "retroactive": True, "prices": rows}
+    (tmp_path / "book.json").write_text(json.dumps(book))
+    assert (
+        answer(motet("billing", "set-prices", str(tmp_path / "book.json"), "--json"))["book"]["version"] >= 1
+    )
+    asked = httpx.post(
+        f"{base_url.removesuffix('/v1')}/v1/completions",
+        headers={"authorization": f"Bearer {key}"},
+        json={"model": base_model, "prompt": "Hello", "max_tokens": 3, "ignore_eos": True},
+        timeout=60,
+    ).json()["usage"]
+    until = time.monotonic() + 60
+    while (shown := answer(motet("usage", "--json", MOTET_API_KEY=key)))["requests"] == 0:
+        assert time.monotonic() < until, shown
+        time.sleep(1)
+    assert shown["completion_tokens"] == asked["completion_tokens"] == 3
+    assert shown["complete_until"] is not None
+    statement = answer(motet("billing", "statement", "--tenant", tenant, "--json"))
+    assert statement["exact"] == shown["amount"] != "0"
+    made = motet("usage", "export", "--out", str(tmp_path / "files"), MOTET_API_KEY=key)
+    assert made.returncode == 0, made.stderr
+    with (tmp_path / "files" / "charges.csv").open() as opened:
+        lines = list(csv.DictReader(opened))
+    assert sum(Decimal(line["BilledCost"]) for line in lines) == Decimal(statement["exact"])
+    assert {line["SubAccountName"] for line in lines} == {tenant}

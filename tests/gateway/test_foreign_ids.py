@@ -16,7 +16,9 @@ from httpx import Response
 from litestar import Litestar
 from litestar.testing import TestClient
 
+from adapters.store import open_store
 from gateway import openapi
+from gateway.billing.exports.maker import Maker
 from gateway.catalog import repository
 from gateway.catalog.names import LIVE
 from gateway.catalog.repository import Line, NewVersion
@@ -45,6 +47,7 @@ class Owner:
     key_id: str
     headers: dict[str, str]
     adapter: str
+    export: str
 
     @property
     def ids(self) -> dict[str, str]:
@@ -55,6 +58,8 @@ class Owner:
             "name": self.adapter,
             "model": self.adapter,
             "number": "1",
+            "export_id": self.export,
+            "version": "1",
         }
 
 
@@ -81,7 +86,16 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
     ).json()
     name = client.get(f"/api/v1/tenants/{tenant}", headers=operator.headers).json()["name"]
     headers = {"authorization": f"Bearer {made['secret']}"}
-    return Owner(tenant, name, made["key"]["id"], headers, adapter)
+    return Owner(tenant, name, made["key"]["id"], headers, adapter, await _export(client, db, headers))
+
+
+async def _export(client: Client, db: Database, headers: dict[str, str]) -> str:
+    """One that is made, so that its owner can fetch it."""
+    asked = client.post("/v1/billing/exports", json={"month": "2026-01"}, headers=headers).json()
+    settings = _services(client).settings
+    store = open_store(settings.store_url)
+    await Maker(db, store, settings.home / "exports", settings.billing_issuer).run_once()
+    return str(asked["id"])
 
 
 def _services(client: Client) -> Services:
@@ -93,7 +107,8 @@ def _services(client: Client) -> Services:
 def _nobodys() -> dict[str, str]:
     """Ids of the same form and length that no one has."""
     name = f"a{uuid4().hex[:12]}"
-    return {"tenant": str(uuid4()), "key_id": "a" * 12, "name": name, "model": name, "number": "1"}
+    ids = {"tenant": str(uuid4()), "key_id": "a" * 12, "name": name, "model": name, "number": "1"}
+    return ids | {"export_id": uuid4().hex * 2, "version": "1"}
 
 
 def _routes(client: Client) -> list[tuple[str, str, list[str]]]:

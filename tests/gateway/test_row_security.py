@@ -18,7 +18,11 @@ from gateway.models import ApiKey, AuditEvent, Tenant
 from gateway.principal import TenantId
 from migrations import async_url
 
-PUBLIC_TABLES = {"bases", "alembic_version"}  # hold nothing of a tenant; motet_app reads them
+PUBLIC_TABLES = {
+    "bases",
+    "alembic_version",
+    "billing_periods",
+}  # hold nothing of a tenant; motet_app reads them
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ async def test_without_a_tenant_the_app_role_sees_nothing(
     app: AsyncConnection, db: Database, tenant: TenantId
 ) -> None:
     await add_key(db, tenant)
-    for table in ("tenants", "api_keys", "adapters", "usage_ledger", "audit_events"):
+    for table in ("tenants", "api_keys", "adapters", "usage_ledger", "usage_charges", "audit_events"):
         assert (await app.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one() == 0, table
 
 
@@ -144,6 +148,13 @@ async def test_every_table_that_the_app_role_reaches_has_a_forced_policy(app: As
         "adapter_versions",
         "aliases",
         "usage_ledger",
+        "usage_uncounted",
+        "usage_arrivals",
+        "usage_rollups",
+        "usage_charges",
+        "usage_unpriced",
+        "billing_statements",
+        "billing_exports",
         "audit_events",
     }
     assert {name for name, checks in reached.items() if checks != (True, True)} == set()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -105,6 +107,32 @@ def test_the_models_equal_the_tables(empty_database: DatabaseUrls) -> None:
         return list(compare_metadata(context, Base.metadata))
 
     assert on_database(empty_database.owner, differences) == []
+
+
+def test_usage_from_before_there_were_charges_is_taken_up(empty_database: DatabaseUrls) -> None:
+    migrations.downgrade(empty_database.owner)
+    migrations.upgrade(empty_database.owner, "0006")
+    tenant, ended = UUID(int=7), datetime(2026, 1, 15, 12, 7, tzinfo=UTC)
+
+    def add(connection: Connection) -> None:
+        connection.execute(
+            text(
+                "INSERT INTO usage_ledger (request_id, attempt, tenant_id, key_id, base_id, source, purpose,"
+                " outcome, prompt_tokens, completion_tokens, cached_tokens, billed_prompt_tokens,"
+                " billed_completion_tokens, billed_cached_tokens, created_at, ended_at) VALUES"
+                " (:id, 1, :tenant, 'k', 'b', 'engine', 'tenant', 'finished', 1, 1, 0, 1, 1, 0, :at, :at)"
+            ),
+            {"id": UUID(int=1), "tenant": tenant, "at": ended},
+        )
+        connection.commit()
+
+    def marks(connection: Connection) -> list[tuple[Any, ...]]:
+        found = connection.execute(text("SELECT tenant_id, bucket, earliest FROM usage_arrivals"))
+        return [tuple(row) for row in found]
+
+    on_database(empty_database.system, add)
+    migrations.upgrade(empty_database.owner)
+    assert on_database(empty_database.system, marks) == [(tenant, ended.replace(minute=0), ended)]
 
 
 def _is_partition(name: str | None) -> bool:

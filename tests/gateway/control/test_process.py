@@ -17,7 +17,7 @@ from deploy.local.services import free_port
 from gateway.config import Settings
 from gateway.control import CanNotListen, run_control
 from gateway.control.leader import leadership
-from gateway.control.process import Job, _repeated
+from gateway.control.process import Job, _repeated, _sparing
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.models import UsageLedger
@@ -69,6 +69,9 @@ async def test_the_leader_says_so_and_which_jobs_it_did(ready: Settings) -> None
             "remove_orphans",
             "find_missing",
             "drain_dead",
+            "charge",
+            "close_periods",
+            "make_exports",
         )
     }
     async with running(ready) as url, asyncio.timeout(10):
@@ -133,3 +136,17 @@ async def test_a_slow_or_failing_job_holds_up_no_other() -> None:
     settled = len(did)
     await asyncio.sleep(0.05)
     assert len(did) == settled  # the block's end is theirs
+
+
+async def test_work_that_is_sparing_rests_nine_times_as_long_as_it_took() -> None:
+    now = [100.0]
+
+    async def work() -> int:
+        now[0] += 2.0
+        return 1
+
+    run = _sparing(work, 0.1, clock=lambda: now[0])
+    assert await run() == 1
+    for seconds, did in ((17.9, 0), (0.2, 1)):
+        now[0] += seconds
+        assert await run() == did

@@ -16,23 +16,32 @@ import pytest
 import uvicorn
 from litestar.enums import ScopeType
 from litestar.types import Receive, Scope, Send
+from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from adapters.base import BaseSpec
 from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
+from gateway.answers.sealing import DataKeys
+from gateway.answers.shelf import Bounds
 from gateway.catalog.resolved import Resolved, ResolvedAdapter
+from gateway.db import Database
 from gateway.envelope import Envelope
 from gateway.errors import ApiError, ModelNotFound, from_refusal
+from gateway.idempotency.records import Records
+from gateway.idempotency.service import Idempotency
 from gateway.inference.call import Endpoint
 from gateway.inference.counting import Counter
 from gateway.inference.dispatch import Dispatcher, Patience
 from gateway.inference.ending import drained
 from gateway.inference.probe import Probe
+from gateway.inference.replays import ReplayParts, Replays
+from gateway.inference.response_cache import ResponseCache
 from gateway.inference.service import BodyLimits, Door, Parts, Walk
 from gateway.limits.limiter import Limiter
 from gateway.principal import Limits, Principal, TenantId
 from gateway.principal import Scope as KeyScope
+from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
@@ -42,6 +51,7 @@ from tests.gateway.inference.upstream import TOKEN, Upstream
 
 BASE_NAME = "base"
 ADAPTER = "a" * 64
+DATA_KEYS = DataKeys(SecretStr("data-key-" * 4))
 LIMITS = Limits(requests_per_minute=100_000, tokens_per_minute=100_000_000, max_parallel=64)
 
 
@@ -81,10 +91,24 @@ class Names:
         raise ModelNotFound(model)
 
 
+@dataclass(frozen=True)
+class Keeping:
+    """How answers are kept. `database` None: nobody dies, so none is asked."""
+
+    lease_s: float = 15.0
+    grace_s: float = 5.0
+    wait_s: float = 5.0
+    answer_bytes: int = 64 * 1024
+    tenant_bytes: int = 1024 * 1024
+    items: int = 1_000
+    database: Database | None = None
+
+
 @dataclass
 class Worker:
     url: str
     walk: Walk
+    replays: Replays
     probe: Probe
     keys: Keys
     queue: FairQueue
@@ -158,9 +182,22 @@ async def make_worker(
 ) -> AsyncIterator[Callable[..., object]]:
     async with AsyncExitStack() as stack:
 
-        async def make(*upstreams: Upstream, capacity: int = 64, patience: Patience | None = None) -> Worker:
+        async def make(
+            *upstreams: Upstream,
+            capacity: int = 64,
+            patience: Patience | None = None,
+            keeping: Keeping | None = None,
+        ) -> Worker:
             return await stack.enter_async_context(
-                _worker(list(upstreams), redis, tmp_path, base_and_encoder, capacity, patience)
+                _worker(
+                    list(upstreams),
+                    redis,
+                    tmp_path,
+                    base_and_encoder,
+                    capacity,
+                    patience,
+                    keeping or Keeping(),
+                )
             )
 
         yield make
@@ -179,19 +216,26 @@ async def _worker(
     base_and_encoder: tuple[BaseSpec, PromptEncoder],
     capacity: int,
     patience: Patience | None,
+    keeping: Keeping,
 ) -> AsyncIterator[Worker]:
     base, encoder = base_and_encoder
     keys = Keys()
     async with make_session(connect_timeout_s=2, max_connections=256) as session:
         registry = Registry([Replica(up.url, MotetDriver(session, up.url, TOKEN)) for up in upstreams])
         await registry.poll_once()
-        queue = FairQueue(capacity=capacity, max_items=1000, max_items_tenant=1000, max_wait_s=10)
+        queue = FairQueue(
+            QueueLimits(max_items=1000, max_items_tenant=1000, max_wait_s=10), capacity=capacity
+        )
         journal = Journal(folder / "journal")
+        limiter = Limiter(redis, lease_s=60)
+        replays = _replays(keeping, redis, registry, limiter, journal)
+        renewing = asyncio.create_task(replays.run())
         walk = Walk(
             Parts(
                 keys=keys,
                 catalog=Names(),
-                limiter=Limiter(redis, lease_s=60),
+                limiter=limiter,
+                replays=replays,
                 counter=Counter(encoder, base.max_model_len, base.vocab_size),
                 dispatcher=Dispatcher(queue, registry, patience or Patience(10, 5, 5, 3)),
                 registry=registry,
@@ -201,10 +245,46 @@ async def _worker(
         )
         async with _served(walk, keys) as (url, server):
             yield Worker(
-                url, walk, Probe(walk, base), keys, queue, registry, redis, folder / "journal", server
+                url,
+                walk,
+                replays,
+                Probe(walk, base),
+                keys,
+                queue,
+                registry,
+                redis,
+                folder / "journal",
+                server,
             )
         await drained()
+        renewing.cancel()
         await journal.close()
+
+
+def _replays(
+    keeping: Keeping, redis: Redis, registry: Registry, limiter: Limiter, journal: Journal
+) -> Replays:
+    bounds = Bounds(keeping.items, keeping.tenant_bytes, keeping.answer_bytes)
+    nowhere = Database("postgresql://nobody@127.0.0.1:1/none", "postgresql://nobody@127.0.0.1:1/none")
+    return Replays(
+        ReplayParts(
+            cache=ResponseCache(
+                redis, DATA_KEYS, entry_bytes=keeping.answer_bytes, tenant_bytes=keeping.tenant_bytes
+            ),
+            idempotency=Idempotency(
+                Records(redis, bounds, lease_s=keeping.lease_s),
+                DATA_KEYS,
+                keeping.database or nowhere,
+                lease_s=keeping.lease_s,
+                grace_s=keeping.grace_s,
+            ),
+            keys=DATA_KEYS,
+            registry=registry,
+            limiter=limiter,
+            journal=journal,
+            wait_s=keeping.wait_s,
+        )
+    )
 
 
 @asynccontextmanager
@@ -216,6 +296,7 @@ async def _served(walk: Walk, keys: Keys) -> AsyncIterator[tuple[str, uvicorn.Se
         if (
             stale["principal"].tenant != keys.now.tenant
             or stale["principal"].key_limits != keys.now.key_limits
+            or stale["principal"].response_cache != keys.now.response_cache
         ):
             stale["principal"] = keys.now
         door = Door(Endpoint(scope["path"]), stale["principal"], scope, receive, time.monotonic())

@@ -35,6 +35,7 @@ class Script:
     pause_s: float = 0.0
     fail_first: int = 0  # so many requests die before a byte
     trailer: bool = True
+    hold: asyncio.Event | None = None  # the second chunk waits for it
 
 
 @dataclass
@@ -63,6 +64,7 @@ class Upstream:
         self.retired: list[tuple[str, str]] = []
         self.requests = 0
         self.ready = True
+        self.base_digest = "d" * 64
         self.url = ""
 
     @asynccontextmanager
@@ -172,6 +174,7 @@ class Upstream:
         for number, _ in enumerate(self.script.words):
             if self.script.stall_after == number:
                 await seen.aborted.wait()
+            await self._held(seen, number)
             if seen.aborted.is_set():
                 return
             seen.generated += 1
@@ -209,6 +212,7 @@ class Upstream:
         script = self.script
         if script.stall_after == number:
             await seen.aborted.wait()
+        await self._held(seen, number)
         if seen.aborted.is_set():
             return True
         if script.cut_after == number:
@@ -232,6 +236,14 @@ class Upstream:
             await self._send_trailer(response, seen)
             return True
         return False
+
+    async def _held(self, seen: Seen, number: int) -> None:
+        if self.script.hold is None or number != 1:
+            return
+        waits = [asyncio.create_task(event.wait()) for event in (self.script.hold, seen.aborted)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
 
     async def _frame(self, response: web.StreamResponse, payload: dict[str, Any]) -> None:
         text = json.dumps(payload, ensure_ascii=False)
@@ -304,7 +316,15 @@ class Upstream:
 
     async def _state(self, _: web.Request) -> web.Response:
         return web.json_response(
-            {"sequence": 1, "running": 0, "waiting": 0, "waiting_tokens": 0, "device": [], "host": []}
+            {
+                "sequence": 1,
+                "running": 0,
+                "waiting": 0,
+                "waiting_tokens": 0,
+                "device": [],
+                "host": [],
+                "base_digest": self.base_digest,
+            }
         )
 
     async def _journal(self, request: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import func, select, text
 
+from gateway.billing.charging.service import Charging
 from gateway.db import Database
 from gateway.ids import uuid7
 from gateway.models import UsageLedger, UsageStaging
@@ -118,6 +119,7 @@ async def test_totals_are_billed_tokens_by_day_and_adapter(
         await journal.append(each)
     await drain_own(db, journal)
     await journal.close()
+    await Charging(db).run_once()
     today = datetime.now(UTC).date()
     found = await report(db, tenant, None, None)
     assert [(r.day, r.adapter, r.requests, r.prompt_tokens, r.completion_tokens) for r in found.data] == [

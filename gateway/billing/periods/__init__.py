@@ -1,0 +1,1 @@
+"""Months: open, and then closed for good."""

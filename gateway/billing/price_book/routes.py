@@ -1,0 +1,73 @@
+"""HTTP of the price book: operators only."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+
+from gateway.audit.service import Actor
+from gateway.billing.price_book.prices import Selector
+from gateway.billing.price_book.schemas import (
+    ChoiceOut,
+    ServiceClass,
+    VersionIn,
+    VersionOut,
+    VersionPage,
+    VersionWithPrices,
+)
+from gateway.errors import BadRequest
+from gateway.services import Services
+
+MAX_VERSION = 2**31 - 1
+
+PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Versions in one answer.")]
+Before = Annotated[int | None, QueryParameter(ge=1, le=MAX_VERSION, description="`next` of the page before.")]
+Version = Annotated[
+    int | None, QueryParameter(ge=1, le=MAX_VERSION, description="The one in force now when absent.")
+]
+Name = Annotated[str | None, QueryParameter(max_length=63, description="With `owner`; absent = the base.")]
+Base = Annotated[str, QueryParameter(max_length=64, description="Id of the base.")]
+
+
+@post("/api/v1/price-books", summary="Create a price book version")
+async def create_price_book(
+    services: NamedDependency[Services], actor: NamedDependency[Actor], data: JSONBody[VersionIn]
+) -> VersionWithPrices:
+    return VersionWithPrices.of(*await services.billing.price_book.create(actor, data))
+
+
+@get("/api/v1/price-books", summary="Price book versions, newest first")
+async def list_price_books(
+    services: NamedDependency[Services], before: Before = None, limit: PageSize = 50
+) -> VersionPage:
+    found = await services.billing.price_book.page(before, limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    return VersionPage([VersionOut.of(each) for each in shown], more, shown[-1].version if more else None)
+
+
+@get("/api/v1/price-books/{version:int}", summary="A price book version with its prices")
+async def get_price_book(services: NamedDependency[Services], version: FromPath[int]) -> VersionWithPrices:
+    return VersionWithPrices.of(*await services.billing.price_book.get(max(0, min(version, MAX_VERSION))))
+
+
+@get("/api/v1/price-choice", summary="Which price holds for a piece of usage, and why")
+async def choose_price(
+    services: NamedDependency[Services],
+    base_id: Base,
+    service_class: FromQuery[ServiceClass] = "standard",
+    owner: FromQuery[UUID | None] = None,
+    adapter: Name = None,
+    version: Version = None,
+) -> ChoiceOut:
+    if (owner is None) != (adapter is None):
+        raise BadRequest("'owner' and 'adapter' go together.", param="owner", code="invalid_value")
+    used = Selector(base_id, owner, adapter, service_class)
+    edition, choice = await services.billing.price_book.choose(version, used)
+    return ChoiceOut.of(edition.version, edition.currency, choice)
+
+
+handlers = [create_price_book, list_price_books, get_price_book, choose_price]

@@ -1,0 +1,110 @@
+"""The rules of the price book: what may become a version, and which price holds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from gateway.audit.service import Actor, Change, record
+from gateway.billing.charging import repository as charging
+from gateway.billing.months import bucket_of, is_bucket
+from gateway.billing.price_book import repository
+from gateway.billing.price_book.prices import (
+    Choice,
+    Edition,
+    PriceBookInvalid,
+    PriceRow,
+    Selector,
+    check_rows,
+)
+from gateway.billing.price_book.schemas import VersionIn
+from gateway.db import Database
+from gateway.errors import BadRequest, Conflict, NotFound
+from gateway.models import PriceBookVersion
+
+MAX_VERSIONS: Final = 1_000
+
+
+class PriceBook:
+    """Operators only. Versions are added and never changed."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def create(self, actor: Actor, wanted: VersionIn) -> tuple[PriceBookVersion, list[PriceRow]]:
+        """The next version. Raises `BadRequest` for one with a gap or an overlap, and `Conflict` for another
+        currency than the book's."""
+        rows = _rows(wanted)
+        effective_from = _effective(wanted)
+        async with self._db.system_session() as session:
+            await repository.lock(session)
+            last = await repository.last_version(session)
+            if last is not None and last.currency != wanted.currency:
+                raise Conflict(f"The price book is in {last.currency}.", param="currency")
+            if await repository.count(session) >= MAX_VERSIONS:
+                raise Conflict(f"A price book has at most {MAX_VERSIONS} versions.")
+            version = PriceBookVersion(
+                version=1 if last is None else last.version + 1,
+                currency=wanted.currency,
+                effective_from=effective_from,
+                note=wanted.note,
+                created_by=actor.name,
+            )
+            await repository.add(session, version, rows)
+            await charging.lock(session)
+            await charging.retry_unpriced(session, effective_from)
+            details = {"effective_from": effective_from.isoformat(), "prices": len(rows), "note": wanted.note}
+            record(session, actor, Change("price_book.create", str(version.version), None, details))
+        return version, rows
+
+    async def page(self, before: int | None, limit: int) -> list[PriceBookVersion]:
+        """Newest first."""
+        async with self._db.system_reader() as session:
+            return await repository.page(session, before, limit)
+
+    async def get(self, version: int) -> tuple[PriceBookVersion, list[PriceRow]]:
+        """Raises `NotFound`."""
+        async with self._db.system_reader() as session:
+            found = await repository.find(session, version)
+            if found is None:
+                raise NotFound("There is no such version of the price book.")
+            return found, await repository.rows_of(session, version)
+
+    async def choose(self, version: int | None, used: Selector) -> tuple[Edition, Choice]:
+        """Of a version, or of the one in force now. Raises `NotFound`."""
+        async with self._db.system_reader() as session:
+            book = await repository.read_book(session)
+        now = bucket_of(datetime.now(UTC))
+        edition = book.in_force_at(now) if version is None else book.edition(version)
+        if edition is None:
+            raise NotFound("There is no such version of the price book.")
+        return edition, edition.choose(used)
+
+
+def _rows(wanted: VersionIn) -> list[PriceRow]:
+    try:
+        rows = [price.row(place) for place, price in enumerate(wanted.prices)]
+        check_rows(rows)
+    except PriceBookInvalid as error:
+        param = "prices" if error.row is None else f"prices[{error.row}]"
+        raise BadRequest(str(error), param=param, code="invalid_price_book") from error
+    return rows
+
+
+def _effective(wanted: VersionIn) -> datetime:
+    moment = wanted.effective_from
+    if not 2000 <= moment.year <= 9000 or not is_bucket(moment):  # the ends of time have no other zone
+        raise BadRequest(
+            "'effective_from' must be a quarter of an hour, such as 2026-12-01T00:00:00Z: usage is charged by"
+            " those, each under one version.",
+            param="effective_from",
+            code="invalid_value",
+        )
+    if moment < datetime.now(UTC) and not wanted.retroactive:
+        raise BadRequest(
+            "'effective_from' has passed. With 'retroactive' the version holds for what is not rated yet;"
+            " what is rated already needs a re-rating.",
+            param="effective_from",
+            code="invalid_value",
+        )
+    return moment.astimezone(UTC)

@@ -1,0 +1,106 @@
+"""`motet billing`: price book, statements, re-rating."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway.command.access import tenant_id
+from gateway.command.api import CommandFailed
+from gateway.command.options import AsJson, MaybeTenant, Month, access_of, connect
+from gateway.command.output import says_why, show, show_list
+
+billing = typer.Typer(no_args_is_help=True, callback=connect, help="Price book, statements, re-rating.")
+
+PRICES = ["model", "owner", "adapter", "base_id", "service_class", "input", "cached_input", "output"]
+LINES = ["used_month", "adapter", "service_class", "meter", "tokens", "unit_price", "amount"]
+Version = Annotated[int, typer.Argument(min=1, help="Price book version.")]
+
+
+@billing.command("prices")
+@says_why
+def list_versions(context: typer.Context, as_json: AsJson = False) -> None:
+    """Price book versions, newest first."""
+    found = access_of(context).admin().get("/api/v1/price-books", limit=200)["data"]
+    show_list(found, ["version", "effective_from", "currency", "note", "created_by"], as_json)
+
+
+@billing.command("show-prices")
+@says_why
+def show_version(context: typer.Context, version: Version, as_json: AsJson = False) -> None:
+    """The prices of a version, per million tokens."""
+    found = access_of(context).admin().get(f"/api/v1/price-books/{version}")
+    if as_json:
+        show(found, as_json)
+    else:
+        show_list(found["prices"], [*PRICES, "answer_input", "answer_output"], as_json)
+
+
+@billing.command("set-prices")
+@says_why
+def create_version(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="JSON: effective_from and prices, as in docs/API.md.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make the next version of the price book. Nothing that is rated changes by it."""
+    try:
+        wanted: Any = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"{file} can't be read as JSON: {error}.") from error
+    made = access_of(context).admin().post("/api/v1/price-books", wanted)
+    show(made if as_json else made["book"], as_json)
+
+
+@billing.command("re-rate")
+@says_why
+def rerate(
+    context: typer.Context,
+    version: Version,
+    start: Annotated[str, typer.Option(help="RFC 3339, a quarter of an hour.")],
+    end: Annotated[str, typer.Option(help="Exclusive.")],
+    tenant: MaybeTenant = None,
+    apply: Annotated[bool, typer.Option(help="Do it; without this it is a dry run.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rate usage anew under a version: reversals and new charges are appended, nothing is changed."""
+    api = access_of(context).admin()
+    wanted: dict[str, Any] = {"start": start, "end": end, "dry_run": not apply}
+    if tenant is not None:
+        wanted["tenant"] = tenant_id(api, tenant)
+    told = api.post(f"/api/v1/price-books/{version}/re-ratings", wanted)
+    if as_json:
+        show(told, as_json)
+    else:
+        show_list(told["data"], ["tenant", "before", "after", "difference", "charges"], as_json)
+
+
+@billing.command("periods")
+@says_why
+def list_periods(context: typer.Context, tenant: MaybeTenant = None, as_json: AsJson = False) -> None:
+    """Months in which a tenant is billed something."""
+    api, root = access_of(context).of_tenant(tenant)
+    found = api.get(f"{root}/billing/periods")["data"]
+    show_list(found, ["month", "status", "statement", "currency", "exact", "total"], as_json)
+
+
+@billing.command("statement")
+@says_why
+def show_statement(
+    context: typer.Context, tenant: MaybeTenant = None, month: Month = None, as_json: AsJson = False
+) -> None:
+    """A month's statement; a preview while the month is open."""
+    api, root = access_of(context).of_tenant(tenant)
+    found = api.get(f"{root}/billing/statement", month=month)
+    if as_json:
+        show(found, as_json)
+        return
+    rounding = {"meter": "Rounding", "amount": found["rounding"]}
+    total = {"meter": "Total", "amount": f"{found['total']} {found['currency'] or ''}".strip()}
+    show_list([*found["lines"], rounding, total], LINES, as_json)
+    typer.echo(
+        f"{found['month']} {found['status']}, complete until {found['complete_until'] or 'nobody knows'}"
+    )

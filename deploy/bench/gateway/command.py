@@ -23,8 +23,8 @@ from deploy.local.models import DEMO_MODEL, import_model
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "BENCHMARKS.md"
 ABOUT = (
-    "The gateway with everything switched on (limits of tenant and key, response cache, ledger, fsync), its "
-    "one worker tied to a core; load, fake replica, PostgreSQL and Redis on the others. Each prompt is its own. "
+    "The gateway with everything switched on (limits of tenant and key, response cache, ledger, fsync), one "
+    "worker tied to a core; load, fake replica, PostgreSQL and Redis on the others. Each prompt is its own. "
     "Medians of the rounds, with the targets in turns; the relay does nothing but pass bytes."
 )
 

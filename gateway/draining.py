@@ -23,7 +23,7 @@ import uvicorn
 log = structlog.get_logger(__name__)
 
 SAME_SIGNAL_S: Final = 1.0
-"""A supervisor that signals all processes of a service reaches a worker twice: itself, and through its parent."""
+"""A supervisor that signals all processes of a service reaches a worker twice: also through its parent."""
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from pydantic import SecretStr
 
 from gateway.config import Settings
+from gateway.sockets import bound_connections
 from gateway.telemetry import METRICS_DIR
 
 log = structlog.get_logger(__name__)
@@ -242,9 +243,7 @@ def _listen(host: str, port: int, write_timeout_s: float) -> Iterator[socket.soc
             listener.bind((host, port))
         except OSError as error:
             raise ServeError(f"can't listen on {host}:{port}: {error.strerror}") from error
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # of Linux: a client whose machine is gone is noticed in time
-            gone_ms = round(write_timeout_s * 1000)
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, gone_ms)
+        bound_connections(listener, write_timeout_s)
         listener.listen(BACKLOG)
         yield listener
 

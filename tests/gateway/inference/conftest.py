@@ -47,6 +47,7 @@ from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
+from gateway.sockets import bound_connections
 from gateway.usage.event import UsageEvent, decode_lines
 from gateway.usage.journal import Journal
 from tests.gateway.inference.upstream import TOKEN, Upstream
@@ -315,6 +316,7 @@ async def _served(walk: Walk, keys: Keys) -> AsyncIterator[tuple[str, uvicorn.Se
             await send({"type": "http.response.body", "body": error.openai_body(), "more_body": False})
 
     listener = socket.socket()
+    bound_connections(listener, gone_s=5)
     listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(
         uvicorn.Config(

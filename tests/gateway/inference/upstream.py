@@ -31,7 +31,7 @@ class Script:
     busy: int = 0  # so many requests are turned away with 503 replica_busy
     refuse: tuple[int, dict[str, Any]] | None = None
     cut_before: bool = False  # the connection dies before a byte
-    cut_after: int | None = None
+    cut_after: int | None = None  # of the whole stream: one more is before its last chunk, two before [DONE]
     fail_after: int | None = None  # an error frame and a trailer, as an engine whose core fails
     stall_after: int | None = None  # until aborted
     chunk_bytes: int | None = None
@@ -204,8 +204,12 @@ class Upstream:
             for payload in chunks.of_word(word, first=number == 0):
                 await self._frame(response, payload)
             await asyncio.sleep(self.script.pause_s)
+        if await self._interfere(request, response, seen, len(self.script.words)):
+            return response
         for payload in chunks.of_end(self.script.finish_reason, seen.prompt, seen.generated):
             await self._frame(response, payload)
+        if await self._interfere(request, response, seen, len(self.script.words) + 1):
+            return response
         self._end(seen, "finished")
         await self._bytes(response, f"data: [DONE]{self.script.newline * 2}".encode())
         if self.script.trailer:

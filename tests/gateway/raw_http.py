@@ -23,7 +23,7 @@ async def served(app: ASGIApp) -> AsyncIterator[tuple[int, uvicorn.Server]]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(
-        app,  # type: ignore[arg-type]  # uvicorn's own types of the same
+        app,
         http=BoundedHttp,
         lifespan="off",
         log_level="critical",

@@ -23,7 +23,10 @@ from gateway.billing.price_book import routes as price_book
 from gateway.billing.statements import routes as statements
 from gateway.caches import routes as caches
 from gateway.catalog import routes as catalog
+from gateway.client_address import TrustedProxies
 from gateway.config import Settings
+from gateway.cors import Cors, origins_of
+from gateway.draining import Leaving
 from gateway.envelope import Envelope, request_id_of
 from gateway.inference import routes as inference
 from gateway.principal import Admin, Principal
@@ -64,7 +67,10 @@ ROUTES: list[ControllerRouterHandler] = [
 
 
 def create_app(settings: Settings) -> Litestar:
-    """The application with the layers it runs with in production. Connects when it starts, not here."""
+    """The application with the layers it runs with in production. Connects when it starts, not here.
+
+    Raises ValueError for a setting that can't be read.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
@@ -75,7 +81,11 @@ def create_app(settings: Settings) -> Litestar:
     app = _assemble(lifespan=[lifespan], openapi_config=None)
     app.state.looks = health.Looks()
     app.state.openapi = openapi.render(_assemble(openapi_config=openapi.CONFIG))
-    app.asgi_handler = Envelope(app.asgi_handler)
+    app.state.leaving = leaving = Leaving()
+    origins = origins_of(settings.cors_origins)
+    inner = Cors(app.asgi_handler, origins) if origins else app.asgi_handler
+    proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)
+    app.asgi_handler = Envelope(inner, leaving, proxies if settings.log_client_address else None)
     return app
 
 

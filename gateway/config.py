@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from adapters.wire import MAX_BODY_BYTES
+from gateway.client_address import ForwardedHeader
 
 
 class Settings(BaseSettings):
@@ -37,11 +38,21 @@ class Settings(BaseSettings):
     base_name: str  # its public id
     replicas: str = ""  # comma-separated URLs
     public_url: str = "http://127.0.0.1:8080"
+    trusted_proxies: str = ""  # comma-separated networks of reverse proxies that tell whom they speak for
+    forwarded_header: ForwardedHeader = ForwardedHeader.X_FORWARDED_FOR  # the one that they write
+    log_client_address: bool = False  # personal data: only where somebody needs it
+    cors_origins: str = ""  # comma-separated; scripts of these may read answers under /v1
     control_host: str = "127.0.0.1"  # where the control process serves /healthz and /metrics
     control_port: int = 8081
     billing_issuer: str = "Motet"  # who issues the invoices, on statements and in exports
 
     # limits
+    max_connections: int = Field(4_096, ge=1)  # of one worker, and no more than its file limit leaves
+    idle_connection_s: float = 75.0  # longer than the usual 60 s of a proxy, so that the proxy closes first
+    write_timeout_s: float = 60.0  # how long an answer may lie unread; of a stream, all its pauses together
+    stream_keep_alive_s: float = 15.0  # of silence, after which a stream says a comment
+    open_requests: int = Field(3_072, ge=1)  # inference requests that a worker holds open
+    open_requests_tenant: int = Field(2_048, ge=1)
     max_body_bytes: int = MAX_BODY_BYTES
     body_timeout_s: float = 30.0
     max_upload_bytes: int = 2 * 1024 * 1024 * 1024
@@ -74,7 +85,8 @@ class Settings(BaseSettings):
     response_cache_entry_bytes: int = 256 * 1024
     response_cache_tenant_bytes: int = 64 * 1024 * 1024
     response_cache_wait_s: float = Field(default=10.0, ge=0, lt=15)  # for an equal request that runs
-    drain_s: float = 6.0  # for open requests when the gateway stops
+    drain_notice_s: float = 0.0  # between saying that it stops (/readyz) and taking no new connection
+    drain_s: float = 6.0  # for open requests after that
     billing_close_grace_h: float = 48.0  # after a month's end, before it is closed
     workers: int = 1
     worker_id: int = 0  # place of this worker among them; set by the parent

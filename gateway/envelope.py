@@ -13,7 +13,9 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPSendMessage, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
 
-from gateway.errors import Unavailable
+from gateway.client_address import TrustedProxies, client_address
+from gateway.draining import Leaving
+from gateway.errors import ApiError, Unavailable
 from gateway.ids import uuid7
 from gateway.problems import JSON, PROBLEM, PROBLEM_ROUTES
 
@@ -62,8 +64,13 @@ def client_request_id_of(scope: Scope) -> str | None:
 class Envelope:
     """Wraps the whole application, so that answers made by the router itself (404, 405) pass through too."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(
+        self, app: ASGIApp, leaving: Leaving | None = None, logged_through: TrustedProxies | None = None
+    ) -> None:
+        """`logged_through`: log each client's address as these proxies tell it; None: log no address."""
         self._app = app
+        self._leaving = leaving or Leaving()
+        self._logged_through = logged_through
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -71,14 +78,16 @@ class Envelope:
             return
         request_id = uuid7()
         scope.setdefault("state", {})["request_id"] = request_id
-        exchange = _Exchange(scope, send, request_id)
+        exchange = _Exchange(scope, send, request_id, ends_connection=self._leaving.begun)
+        if self._logged_through is not None:
+            exchange.client = str(client_address(scope, self._logged_through))
         with structlog.contextvars.bound_contextvars(request_id=str(request_id)):
             try:
                 await self._app(scope, receive, exchange.send)
             except asyncio.CancelledError:  # the server's drain is over, and the request is not
                 if exchange.started:
                     raise
-                await exchange.refuse()
+                await send_error(stopping(), scope, exchange.send)
             finally:
                 exchange.record()
 
@@ -88,10 +97,37 @@ def stopping() -> Unavailable:
     return Unavailable("The gateway is shutting down. Try again.", code="gateway_stopping")
 
 
+def refusal(error: ApiError) -> ASGIApp:
+    """An application that answers every request with `error`."""
+
+    async def refuse(scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_error(error, scope, send)
+
+    return refuse
+
+
+async def send_error(error: ApiError, scope: Scope, send: Send) -> None:
+    """The answer to a request that no route answers, in the terms of its prefix; its connection ends."""
+    problem = scope["path"].startswith(PROBLEM_ROUTES)
+    body, media_type = (error.problem_body(), PROBLEM) if problem else (error.openai_body(), JSON)
+    headers = {
+        "content-type": media_type,
+        "content-length": str(len(body)),
+        "connection": "close",
+        **error.headers,
+    }
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": error.status, "headers": raw})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: Scope, send: Send, request_id: UUID) -> None:
+    client: str | None = None
+
+    def __init__(self, scope: Scope, send: Send, request_id: UUID, *, ends_connection: bool) -> None:
+        self._ends_connection = ends_connection
         self._scope = scope
         self._send = send
         self._request_id = request_id
@@ -101,21 +137,6 @@ class _Exchange:
     @property
     def started(self) -> bool:
         return self._status != 0
-
-    async def refuse(self) -> None:
-        """Says that the process leaves: else the server would answer a 500 in words of its own."""
-        error = stopping()
-        problem = self._scope["path"].startswith(PROBLEM_ROUTES)
-        body, media_type = (error.problem_body(), PROBLEM) if problem else (error.openai_body(), JSON)
-        headers = {
-            "content-type": media_type,
-            "content-length": str(len(body)),
-            "connection": "close",
-            **error.headers,
-        }
-        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await self.send({"type": "http.response.start", "status": error.status, "headers": raw})
-        await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -131,12 +152,16 @@ class _Exchange:
         REQUESTS.labels(route, method if method in _METHODS else "other", str(self._status)).inc()
         DURATION.labels(route).observe(seconds)
         if route not in _QUIET:
-            log.info("request", method=method, route=route, status=self._status, ms=round(seconds * 1000, 1))
+            more = {} if self.client is None else {"client": self.client}
+            ms = round(seconds * 1000, 1)
+            log.info("request", method=method, route=route, status=self._status, ms=ms, **more)
 
     def _headers(self, message: HTTPSendMessage) -> list[tuple[bytes, bytes]]:
         headers = list(message.get("headers", []))  # type: ignore[call-overload]  # a union of messages
         present = {name.lower() for name, _ in headers}
         own = [(b"x-request-id", str(self._request_id).encode()), *SECURITY_HEADERS, API_POLICY, NO_STORE]
+        if self._ends_connection:
+            own.append((b"connection", b"close"))
         return [*headers, *(pair for pair in own if pair[0] not in present)]
 
 

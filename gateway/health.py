@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 import migrations
 from gateway.access import PUBLIC
 from gateway.credentials import same_secret
+from gateway.draining import Leaving
 from gateway.errors import ApiError, Unauthenticated, Unavailable
 from gateway.redis import redis_errors
 from gateway.services import Services
@@ -62,6 +63,9 @@ async def readyz(
 ) -> Response[Readiness]:
     looks: Looks = state.looks
     checks = dict(await looks.shallow(lambda: _shallow(services)))
+    leaving: Leaving = state.leaving
+    if leaving.begun:
+        checks["process"] = "It is shutting down."
     if deep:
         checks["chat"] = await looks.chat(lambda: _check(services.probe, DEEP_CHECK_S))
     ready = all(outcome == "ok" for outcome in checks.values())

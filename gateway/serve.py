@@ -29,6 +29,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from pydantic import SecretStr
 
 from gateway.config import Settings
+from gateway.sockets import bound_connections
 from gateway.telemetry import METRICS_DIR
 
 log = structlog.get_logger(__name__)
@@ -69,20 +70,20 @@ class Parent:
     listener: socket.socket
     workers: list[Worker]
     metrics: Path
-    stopping: bool = False
+    num_signals: int = 0
     life: tuple[int, int] = field(default_factory=os.pipe)
 
     def run(self) -> None:
         """Until a signal says stop. Raises `ServeError` when workers can't be kept alive."""
         try:
-            while not self.stopping:
+            while not self.num_signals:
                 self._look()
                 time.sleep(LOOK_S)
         finally:
             self._stop()
 
     def stop(self, _signal: int, _frame: FrameType | None) -> None:
-        self.stopping = True
+        self.num_signals += 1
 
     def _look(self) -> None:
         changed = False
@@ -148,17 +149,22 @@ class Parent:
         )
 
     def _stop(self) -> None:
-        """Terminate all at once, wait for the drain, kill what is left."""
+        """Terminate all at once, wait for the drain, kill what is left. A second signal goes on to them."""
         alive = [worker.process for worker in self.workers if worker.process is not None]
+        self.listener.close()  # they have it too: when the last of them stops to listen, nobody does
+        deadline = time.monotonic() + self.settings.drain_notice_s + self.settings.drain_s + KILL_AFTER_S
+        told = 0
+        while (alive := [process for process in alive if process.poll() is None]) and (
+            time.monotonic() < deadline
+        ):
+            if told < min(2, max(1, self.num_signals)):
+                told += 1
+                for process in alive:
+                    process.send_signal(signal.SIGTERM)
+            time.sleep(LOOK_S)
         for process in alive:
-            process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + self.settings.drain_s + KILL_AFTER_S
-        for process in alive:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.wait()
         run_file(self.settings).unlink(missing_ok=True)
 
     def _publish(self) -> None:
@@ -182,7 +188,10 @@ def serve(settings: Settings, host: str, port: int, workers: int) -> None:
     assert workers > 0
     settings = settings.model_copy(update={"workers": workers})
     run_file(settings).parent.mkdir(parents=True, exist_ok=True)
-    with _listen(host, port) as listener, _metrics_folder(settings.home.absolute()) as metrics:
+    with (
+        _listen(host, port, settings.write_timeout_s) as listener,
+        _metrics_folder(settings.home.absolute()) as metrics,
+    ):
         parent = Parent(settings, listener, [Worker(n) for n in range(workers)], metrics)
         with _signals(parent):
             log.info("gateway_listening", host=host, port=listener.getsockname()[1], workers=workers)
@@ -226,7 +235,7 @@ def _metrics_folder(home: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _listen(host: str, port: int) -> Iterator[socket.socket]:
+def _listen(host: str, port: int, write_timeout_s: float) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -234,6 +243,7 @@ def _listen(host: str, port: int) -> Iterator[socket.socket]:
             listener.bind((host, port))
         except OSError as error:
             raise ServeError(f"can't listen on {host}:{port}: {error.strerror}") from error
+        bound_connections(listener, write_timeout_s)
         listener.listen(BACKLOG)
         yield listener
 

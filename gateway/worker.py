@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -14,17 +15,18 @@ import uvicorn
 
 from gateway.app import create_app
 from gateway.config import Settings
-from gateway.http_protocol import BoundedHttp, connection_limit
+from gateway.draining import DrainingServer
+from gateway.http_protocol import BoundedHttp, ConnectionLimits, connection_limit
 from gateway.serve import LIFE_FD, LISTEN_FD, STARTUP_FAILED
 from gateway.telemetry import METRICS_DIR, configure_logging
-
-KEEP_ALIVE_S = 75  # longer than the usual 60 s of a proxy, so that the proxy closes first
 
 
 def main() -> None:
     configure_logging()
     settings = Settings()
-    BoundedHttp.max_connections = connection_limit()
+    BoundedHttp.limits = ConnectionLimits(
+        connection_limit(settings.max_connections), settings.write_timeout_s
+    )
     _remove_metrics_of_a_killed_parent(os.getppid())
     _follow_parent(int(os.environ[LIFE_FD]))
     server = _server(settings)
@@ -34,9 +36,10 @@ def main() -> None:
 
 
 def _server(settings: Settings) -> uvicorn.Server:
-    return uvicorn.Server(
+    app = create_app(settings)
+    return DrainingServer(
         uvicorn.Config(
-            create_app(settings),
+            app,
             loop="uvloop",
             http=BoundedHttp,
             ws="none",
@@ -45,9 +48,11 @@ def _server(settings: Settings) -> uvicorn.Server:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(settings.drain_s),
-        )
+            timeout_keep_alive=round(settings.idle_connection_s),
+            timeout_graceful_shutdown=math.ceil(settings.drain_s),
+        ),
+        app.state.leaving,
+        notice_s=settings.drain_notice_s,
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from litestar.types import Receive, Send
@@ -15,7 +16,6 @@ from gateway.errors import ApiError
 T = TypeVar("T")
 
 KEEP_ALIVE: Final = b": ka\n\n"
-KEEP_ALIVE_S: Final = 15.0
 LEAST_LOOK_S: Final = 0.01
 EVENT_STREAM: Final = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -28,17 +28,23 @@ class ClientGone(Exception):
     """It closed its connection, or left bytes unread for longer than the limit, all its pauses together."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClientPatience:
+    """In seconds."""
+
+    write_timeout_s: float = 60.0  # all writes of an answer: who reads a little now and then holds a place
+    keep_alive_s: float = 15.0  # of silence, after which a comment is sent
+
+
 class Client:
     """Owned by one walk. Only whole frames are written, so that a comment may stand between any two
     writes."""
 
-    def __init__(
-        self, receive: Receive, send: Send, *, write_timeout_s: float, keep_alive_s: float = KEEP_ALIVE_S
-    ):
+    def __init__(self, receive: Receive, send: Send, patience: ClientPatience) -> None:
         self._receive = receive
         self._send = send
-        self._patience_s = write_timeout_s  # of all writes: who reads a little now and then holds a place too
-        self.keep_alive_s = keep_alive_s
+        self._patience_s = patience.write_timeout_s
+        self.keep_alive_s = patience.keep_alive_s
         self._walk: asyncio.Task[Any] | None = None  # while it is watched
         self._writing_since: float | None = None
         self.started = False

@@ -15,7 +15,7 @@ from gateway.catalog.resolved import Resolved
 from gateway.errors import ApiError, Unavailable
 from gateway.ids import uuid7
 from gateway.inference.call import Call, Endpoint, Trip
-from gateway.inference.client import Client
+from gateway.inference.client import Client, ClientPatience
 from gateway.inference.service import Walk
 from gateway.principal import Limits, Principal, TenantId
 
@@ -35,7 +35,7 @@ class Probe:
     async def __call__(self) -> None:
         """Raises `ApiError` when it does not succeed."""
         answer = _Answer()
-        client = Client(_nobody_leaves, answer.send, write_timeout_s=PROBE_TIMEOUT_S)
+        client = Client(_nobody_leaves, answer.send, ClientPatience(write_timeout_s=PROBE_TIMEOUT_S))
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 await self._walk.carry(Trip(self._call()), client, None)

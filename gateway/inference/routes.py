@@ -33,8 +33,9 @@ async def completions(scope: AsgiScope, receive: Receive, send: Send) -> None:
 
 
 async def _serve(endpoint: Endpoint, scope: AsgiScope, receive: Receive, send: Send) -> None:
-    door = Door(endpoint, principal_of(scope), scope, receive, time.monotonic())
-    await services_of(scope).serving.walk.serve(door, send)
+    principal, serving = principal_of(scope), services_of(scope).serving
+    with serving.open_requests.one_of(principal.tenant):
+        await serving.walk.serve(Door(endpoint, principal, scope, receive, time.monotonic()), send)
 
 
 handlers = [chat_completions, completions]

@@ -23,7 +23,7 @@ from gateway.errors import AnswerTooLong, ApiError, BadGateway, Unavailable, fro
 from gateway.inference import metrics
 from gateway.inference.body import read_body
 from gateway.inference.call import Asked, Attempt, Call, Endpoint, Trip
-from gateway.inference.client import Client, ClientGone, error_frame
+from gateway.inference.client import Client, ClientGone, ClientPatience, error_frame
 from gateway.inference.counting import Counter
 from gateway.inference.deadline import deadline_s
 from gateway.inference.dispatch import Dispatcher
@@ -96,6 +96,7 @@ class Parts:
     journal: Journal
     replays: Replays
     body: BodyLimits
+    client: ClientPatience
 
 
 @dataclass(slots=True)
@@ -144,10 +145,9 @@ class Walk:
             await self._leave(visit)
 
     def _client(self, door: Door, send: Send, visit: _Visit, wish: Wish | None) -> Client:
-        patience_s = self._parts.dispatcher.patience.idle_s
         if wish is None:
-            return Client(door.receive, send, write_timeout_s=patience_s)
-        client = KeepingClient(door.receive, send, write_timeout_s=patience_s)
+            return Client(door.receive, send, self._parts.client)
+        client = KeepingClient(door.receive, send, self._parts.client)
         visit.keeping = client.keeping = self._parts.replays.keeping(wish)
         client.leave_place = partial(self._parts.limiter.leave_place, visit.reservation)
         return client

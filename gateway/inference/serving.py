@@ -16,10 +16,12 @@ from adapters.prompt import PromptEncoder
 from gateway.config import Settings
 from gateway.db import Database
 from gateway.errors import Unavailable
+from gateway.inference.client import ClientPatience
 from gateway.inference.counting import Counter
 from gateway.inference.dispatch import Dispatcher, Patience
 from gateway.inference.ending import drained
 from gateway.inference.open_replays import ReplayNeeds, make_replays
+from gateway.inference.open_requests import OpenRequests
 from gateway.inference.probe import Probe
 from gateway.inference.replays import Replays
 from gateway.inference.service import BodyLimits, KeyReader, Parts, Resolver, Walk
@@ -47,6 +49,7 @@ class Serving:
     probe: Probe
     registry: Registry
     queue: FairQueue
+    open_requests: OpenRequests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +112,8 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
         for work in (registry.run, limiter.run, replays.run, run_queue, drain):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
-        yield Serving(walk, Probe(walk, needs.base), registry, queue)
+        open_requests = OpenRequests(settings.open_requests, settings.open_requests_tenant)
+        yield Serving(walk, Probe(walk, needs.base), registry, queue, open_requests)
 
 
 def _parts(needs: Needs, queue: FairQueue, replays: Replays) -> Parts:
@@ -130,6 +134,7 @@ def _parts(needs: Needs, queue: FairQueue, replays: Replays) -> Parts:
         journal=shared.journal,
         replays=replays,
         body=BodyLimits(settings.max_body_bytes, settings.body_timeout_s),
+        client=ClientPatience(settings.write_timeout_s, settings.stream_keep_alive_s),
     )
 
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
-import uvicorn
 from litestar.enums import ScopeType
 from litestar.types import Receive, Scope, Send
 
 from gateway import http_protocol
-from gateway.http_protocol import BoundedHttp
-from tests.gateway.inference.conftest import until
+from gateway.http_protocol import BoundedHttp, ConnectionLimits
+from tests.gateway.raw_http import PATIENCE_S, Stream, connected, rest, served
 
 SOON_S = 0.15  # for what takes 15 s and more in production
-PATIENCE_S = 5.0
-Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -46,37 +41,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app, http=BoundedHttp, lifespan="off", log_level="critical", timeout_keep_alive=60
-    )
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # the test's process keeps its own
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    await until(lambda: server.started)
-    yield int(listener.getsockname()[1])
-    server.should_exit = True
-    await serving
-    listener.close()
-
-
-@asynccontextmanager
-async def connected(port: int) -> AsyncIterator[Stream]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
-
-
-async def rest(reader: asyncio.StreamReader) -> bytes:
-    """All that comes until the server closes the connection, which must be soon."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            return await reader.read()
-    except ConnectionError:
-        return b""
+    async with served(app) as (port, _):
+        yield port
 
 
 async def flood(stream: Stream, piece: bytes, most_bytes: int) -> tuple[int, bytes]:
@@ -180,7 +146,7 @@ async def test_what_is_well_formed_goes_through_however_long(port: int) -> None:
 async def test_past_the_limit_connections_are_refused_and_the_others_go_on(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BoundedHttp, "max_connections", 2)
+    monkeypatch.setattr(BoundedHttp, "limits", ConnectionLimits(connections=2))
     async with connected(port) as first, connected(port), connected(port) as third:
         assert await rest(third[0]) == b""
         first[1].write(GET)

@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 
 from gateway.replicas.driver import JournalPage, ReplicaView, Trailer, UpstreamFailed, as_view
+from gateway.sockets import bound_reading
 
 CONTROL_TIMEOUT_S = 5.0
 MAX_CONTROL_BYTES = 16 * 1024 * 1024
@@ -48,6 +49,7 @@ def make_session(*, connect_timeout_s: float, max_connections: int) -> aiohttp.C
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     """Breaks when the other machine is gone, which a silent connection would not notice."""
     probed = socket.socket(*address[:3])
+    bound_reading(probed)
     probed.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in PROBES:
         probed.setsockopt(socket.IPPROTO_TCP, option, value)

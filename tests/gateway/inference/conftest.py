@@ -28,9 +28,11 @@ from gateway.catalog.resolved import Resolved, ResolvedAdapter
 from gateway.db import Database
 from gateway.envelope import Envelope
 from gateway.errors import ApiError, ModelNotFound, from_refusal
+from gateway.http_protocol import BoundedHttp
 from gateway.idempotency.records import Records
 from gateway.idempotency.service import Idempotency
 from gateway.inference.call import Endpoint
+from gateway.inference.client import ClientPatience
 from gateway.inference.counting import Counter
 from gateway.inference.dispatch import Dispatcher, Patience
 from gateway.inference.ending import drained
@@ -45,6 +47,7 @@ from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
+from gateway.sockets import bound_connections
 from gateway.usage.event import UsageEvent, decode_lines
 from gateway.usage.journal import Journal
 from tests.gateway.inference.upstream import TOKEN, Upstream
@@ -187,6 +190,7 @@ async def make_worker(
             capacity: int = 64,
             patience: Patience | None = None,
             keeping: Keeping | None = None,
+            client: ClientPatience | None = None,
         ) -> Worker:
             return await stack.enter_async_context(
                 _worker(
@@ -197,6 +201,7 @@ async def make_worker(
                     capacity,
                     patience,
                     keeping or Keeping(),
+                    client or ClientPatience(),
                 )
             )
 
@@ -217,6 +222,7 @@ async def _worker(
     capacity: int,
     patience: Patience | None,
     keeping: Keeping,
+    client: ClientPatience,
 ) -> AsyncIterator[Worker]:
     base, encoder = base_and_encoder
     keys = Keys()
@@ -241,6 +247,7 @@ async def _worker(
                 registry=registry,
                 journal=journal,
                 body=BodyLimits(8 * 1024 * 1024, 5),
+                client=client,
             )
         )
         async with _served(walk, keys) as (url, server):
@@ -309,9 +316,17 @@ async def _served(walk: Walk, keys: Keys) -> AsyncIterator[tuple[str, uvicorn.Se
             await send({"type": "http.response.body", "body": error.openai_body(), "more_body": False})
 
     listener = socket.socket()
+    bound_connections(listener, gone_s=5)
     listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(
-        uvicorn.Config(Envelope(app), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+        uvicorn.Config(
+            Envelope(app),
+            http=BoundedHttp,
+            lifespan="off",
+            log_level="error",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
     )
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # the test's process keeps its own
     serving = asyncio.create_task(server.serve(sockets=[listener]))

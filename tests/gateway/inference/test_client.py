@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 from litestar.types import HTTPReceiveMessage, Message
 
-from gateway.inference.client import Client, ClientGone
+from gateway.inference.client import Client, ClientGone, ClientPatience
 
 PATIENCE_S = 0.2
 
@@ -33,7 +33,7 @@ class Slow:
 @pytest.mark.parametrize("watched", [True, False])
 async def test_who_reads_a_little_now_and_then_does_not_hold_its_place_for_ever(watched: bool) -> None:
     slow = Slow(PATIENCE_S / 4)
-    client = Client(nothing, slow, write_timeout_s=PATIENCE_S)
+    client = Client(nothing, slow, ClientPatience(PATIENCE_S))
     began = time.monotonic()
 
     async def answer() -> None:
@@ -50,7 +50,7 @@ async def test_who_reads_a_little_now_and_then_does_not_hold_its_place_for_ever(
 
 @pytest.mark.parametrize("watched", [True, False])
 async def test_who_takes_nothing_is_left_within_the_write(watched: bool) -> None:
-    client = Client(nothing, Slow(60.0), write_timeout_s=PATIENCE_S)
+    client = Client(nothing, Slow(60.0), ClientPatience(PATIENCE_S))
 
     async def answer() -> None:
         with client.watched() if watched else nullcontext():
@@ -63,7 +63,7 @@ async def test_who_takes_nothing_is_left_within_the_write(watched: bool) -> None
 
 async def test_a_long_answer_to_a_client_that_reads_takes_as_long_as_it_takes() -> None:
     quick = Slow(0.0)
-    client = Client(nothing, quick, write_timeout_s=PATIENCE_S)
+    client = Client(nothing, quick, ClientPatience(PATIENCE_S))
     for _ in range(10):
         await client.write(b"data: {}\n\n")
         await asyncio.sleep(PATIENCE_S / 5)

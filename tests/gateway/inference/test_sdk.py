@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import openai
 import pytest
 
+from gateway.inference.client import ClientPatience
 from tests.gateway.inference.conftest import Worker
 from tests.gateway.inference.upstream import Upstream
 
+MakeWorker = Callable[..., Awaitable[Worker]]
 TEXT = "Héllo 世界!"
 
 
@@ -35,7 +37,7 @@ async def test_streams_read_the_same(
     assert await read(sdk) == TEXT
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3])
+@pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])
 async def test_a_cut_stream_raises(
     sdk: openai.AsyncOpenAI, worker: Worker, upstream: Upstream, cut: int
 ) -> None:
@@ -45,12 +47,72 @@ async def test_a_cut_stream_raises(
     await worker.settled()
 
 
-async def test_comments_do_not_disturb(
-    sdk: openai.AsyncOpenAI, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+async def test_what_breaks_before_its_first_byte_has_a_status(
+    sdk: openai.AsyncOpenAI, worker: Worker, upstream: Upstream
 ) -> None:
-    monkeypatch.setattr("gateway.inference.client.Client.__init__.__kwdefaults__", {"keep_alive_s": 0.01})
-    upstream.script.pause_s = 0.05
-    assert await read(sdk) == TEXT
+    """Not a stream that ends."""
+    upstream.script.cut_after = 0
+    with pytest.raises(openai.InternalServerError) as failed:
+        await read(sdk)
+    assert (failed.value.status_code, failed.value.code) == (503, "replica_failed")
+    upstream.script.cut_after = None
+    upstream.script.refuse = (400, {"message": "No.", "type": "invalid_request_error", "code": "no"})
+    with pytest.raises(openai.BadRequestError, match="No") as refused:
+        await read(sdk)
+    assert refused.value.code == "no"
+    await worker.settled()
+
+
+async def test_an_error_within_a_stream_is_raised_with_its_words(
+    sdk: openai.AsyncOpenAI, worker: Worker, upstream: Upstream
+) -> None:
+    upstream.script.fail_after = 2
+    with pytest.raises(openai.APIError, match="The engine failed"):
+        await read(sdk)
+    await worker.settled()
+
+
+async def test_comments_do_not_disturb(make_worker: MakeWorker, upstream: Upstream) -> None:
+    """Every 10 ms, between bytes that come one at a time."""
+    worker = await make_worker(upstream, client=ClientPatience(keep_alive_s=0.01))
+    upstream.script.pause_s, upstream.script.chunk_bytes = 0.05, 1
+    async with openai.AsyncOpenAI(base_url=worker.url + "/v1", api_key="key", max_retries=0) as sdk:
+        assert await read(sdk) == TEXT
+
+
+@pytest.mark.parametrize("n", [1, 4])
+@pytest.mark.parametrize("asked", [True, False])
+async def test_usage_is_told_once_and_last_to_who_asks(
+    sdk: openai.AsyncOpenAI, upstream: Upstream, n: int, asked: bool
+) -> None:
+    upstream.script.chunk_bytes = 5
+    more = {"stream_options": {"include_usage": True}} if asked else None
+    stream = await sdk.chat.completions.create(
+        model="pirate", messages=[{"role": "user", "content": "Hi"}], stream=True, n=n, extra_body=more
+    )
+    chunks = [chunk async for chunk in stream]
+    told = [chunk for chunk in chunks if chunk.usage is not None]
+    assert [chunk.choices for chunk in told] == ([[]] if asked else [])
+    if asked:
+        assert told == chunks[-1:]
+        assert told[0].usage is not None
+        assert told[0].usage.completion_tokens == 4 * n
+    texts = ["".join(c.choices[0].delta.content or "" for c in chunks if _of(c, index)) for index in range(n)]
+    assert texts == [TEXT] * n
+    assert [c.choices[0].index for c in chunks if c.choices and c.choices[0].finish_reason] == list(range(n))
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "tool_calls", "content_filter", "function_call"])
+async def test_why_a_choice_ended_is_passed_on(
+    sdk: openai.AsyncOpenAI, upstream: Upstream, reason: str
+) -> None:
+    upstream.script.finish_reason = reason
+    whole = await sdk.chat.completions.create(model="base", messages=[{"role": "user", "content": "Hi"}])
+    assert whole.choices[0].finish_reason == reason
+
+
+def _of(chunk: openai.types.chat.ChatCompletionChunk, index: int) -> bool:
+    return bool(chunk.choices) and chunk.choices[0].index == index
 
 
 async def test_errors_have_their_class(sdk: openai.AsyncOpenAI, worker: Worker) -> None:

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from gateway.errors import ApiError
+from gateway.inference.client import ClientPatience
 from gateway.inference.dispatch import Patience
 from tests.gateway.inference.conftest import ADAPTER, Worker, until
 from tests.gateway.inference.upstream import Upstream
@@ -279,10 +280,10 @@ async def test_limits_answer_429_with_what_was_needed(worker: Worker, http: aioh
 
 
 async def test_keep_alive_comments_and_errors_after_them(
-    make_worker: MakeWorker, upstream: Upstream, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    make_worker: MakeWorker, upstream: Upstream, http: aiohttp.ClientSession
 ) -> None:
-    monkeypatch.setattr("gateway.inference.client.Client.__init__.__kwdefaults__", {"keep_alive_s": 0.05})
-    worker = await make_worker(upstream, patience=Patience(10, 0.3, 0.3, 1))
+    patience = Patience(10, 0.3, 0.3, 1)
+    worker = await make_worker(upstream, patience=patience, client=ClientPatience(keep_alive_s=0.05))
     upstream.script.stall_after = 0
     status, _, raw = await post(http, worker, ask(stream=True))
     assert status == 200

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,10 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.gateway.inference.chunks import Chunks
+
 TOKEN = "engine-token"
+SEND_BUFFER_BYTES = 64 * 1024  # so that it notices early when nobody reads
 
 
 @dataclass
@@ -27,7 +31,7 @@ class Script:
     busy: int = 0  # so many requests are turned away with 503 replica_busy
     refuse: tuple[int, dict[str, Any]] | None = None
     cut_before: bool = False  # the connection dies before a byte
-    cut_after: int | None = None
+    cut_after: int | None = None  # of the whole stream: one more is before its last chunk, two before [DONE]
     fail_after: int | None = None  # an error frame and a trailer, as an engine whose core fails
     stall_after: int | None = None  # until aborted
     chunk_bytes: int | None = None
@@ -35,6 +39,8 @@ class Script:
     pause_s: float = 0.0
     fail_first: int = 0  # so many requests die before a byte
     trailer: bool = True
+    headers: dict[str, str] = field(default_factory=dict)  # of answers, beside its own
+    finish_reason: str = "stop"
     hold: asyncio.Event | None = None  # the second chunk waits for it
 
 
@@ -80,7 +86,10 @@ class Upstream:
         app.router.add_get("/readyz", self._readyz)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        listener.bind(("127.0.0.1", 0))
+        site = web.SockSite(runner, listener)
         await site.start()
         port = runner.addresses[0][1]
         self.url = f"http://127.0.0.1:{port}"
@@ -157,7 +166,9 @@ class Upstream:
             "object": "chat.completion",
             "created": 1,
             "model": asked["model"],
-            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+            "choices": [
+                {"index": 0, "message": message, "logprobs": None, "finish_reason": self.script.finish_reason}
+            ],
             "usage": {
                 "prompt_tokens": seen.prompt,
                 "completion_tokens": seen.generated,
@@ -167,7 +178,7 @@ class Upstream:
         return web.Response(
             body=json.dumps(answer, ensure_ascii=False).encode(),
             content_type="application/json",
-            headers={"x-motet-trailer": json.dumps(self._trailer(seen))},
+            headers={"x-motet-trailer": json.dumps(self._trailer(seen)), **self.script.headers},
         )
 
     async def _run(self, seen: Seen) -> None:
@@ -181,24 +192,24 @@ class Upstream:
             await asyncio.sleep(self.script.pause_s)
 
     async def _stream(self, request: web.Request, seen: Seen, asked: dict[str, Any]) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        response = web.StreamResponse(
+            headers={"content-type": "text/event-stream; charset=utf-8", **self.script.headers}
+        )
         await response.prepare(request)
-        head = {
-            "id": f"chatcmpl-{seen.request}",
-            "object": "chat.completion.chunk",
-            "created": 1,
-            "model": asked["model"],
-        }
+        chunks = Chunks(seen.request, asked)
         for number, word in enumerate(self.script.words):
             if await self._interfere(request, response, seen, number):
                 return response
-            seen.generated += 1
-            delta = {"role": "assistant", "content": word} if number == 0 else {"content": word}
-            await self._frame(
-                response, {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-            )
+            seen.generated += chunks.num_choices
+            for payload in chunks.of_word(word, first=number == 0):
+                await self._frame(response, payload)
             await asyncio.sleep(self.script.pause_s)
-        await self._frame(response, {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        if await self._interfere(request, response, seen, len(self.script.words)):
+            return response
+        for payload in chunks.of_end(self.script.finish_reason, seen.prompt, seen.generated):
+            await self._frame(response, payload)
+        if await self._interfere(request, response, seen, len(self.script.words) + 1):
+            return response
         self._end(seen, "finished")
         await self._bytes(response, f"data: [DONE]{self.script.newline * 2}".encode())
         if self.script.trailer:

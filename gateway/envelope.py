@@ -70,7 +70,8 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         request_id = uuid7()
-        scope.setdefault("state", {})["request_id"] = request_id
+        state = scope.setdefault("state", {})
+        state["request_id"], state["began"] = request_id, time.monotonic()
         exchange = _Exchange(scope, send, request_id)
         with structlog.contextvars.bound_contextvars(request_id=str(request_id)):
             try:

@@ -16,6 +16,9 @@ from adapters.prompt import PromptEncoder
 from gateway.config import Settings
 from gateway.db import Database
 from gateway.errors import Unavailable
+from gateway.events.recorder import Recorder
+from gateway.events.writer import Writer
+from gateway.ids import uuid7
 from gateway.inference.counting import Counter
 from gateway.inference.dispatch import Dispatcher, Patience
 from gateway.inference.ending import drained
@@ -30,6 +33,7 @@ from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
 from gateway.replicas.retry_budget import RetryBudget
+from gateway.traffic.tally import Tally
 from gateway.usage.drain import drain_own, run_drain
 from gateway.usage.journal import Journal
 
@@ -104,15 +108,18 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
                 journal=journal,
             )
         )
-        walk = Walk(_parts(needs, queue, replays))
+        recorder = Recorder(Tally(uuid7()), most_a_minute=events_a_minute(settings))
+        writer = Writer(needs.db, recorder)
+        stack.push_async_callback(writer.close)
+        walk = Walk(_parts(needs, queue, replays, recorder))
         await registry.poll_once()
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
-        for work in (registry.run, limiter.run, replays.run, run_queue, drain):
+        for work in (registry.run, limiter.run, replays.run, run_queue, drain, writer.run):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         yield Serving(walk, Probe(walk, needs.base), registry, queue)
 
 
-def _parts(needs: Needs, queue: FairQueue, replays: Replays) -> Parts:
+def _parts(needs: Needs, queue: FairQueue, replays: Replays, recorder: Recorder) -> Parts:
     settings, shared = needs.settings, replays.parts
     patience = Patience(
         queue_wait_s=settings.queue_wait_s,
@@ -129,6 +136,7 @@ def _parts(needs: Needs, queue: FairQueue, replays: Replays) -> Parts:
         registry=shared.registry,
         journal=shared.journal,
         replays=replays,
+        recorder=recorder,
         body=BodyLimits(settings.max_body_bytes, settings.body_timeout_s),
     )
 
@@ -148,6 +156,11 @@ def queue_limits(settings: Settings) -> QueueLimits:
         max_wait_s=settings.queue_wait_s,
         aging_s=settings.queue_aging_s,
     )
+
+
+def events_a_minute(settings: Settings) -> int:
+    """One worker's part of what is kept of a tenant."""
+    return max(1, settings.request_events_minute // settings.workers)
 
 
 def capacity_of(settings: Settings, num_healthy: int) -> int:

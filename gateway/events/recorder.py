@@ -52,11 +52,11 @@ class Recorder:
         minute = int(ended_at.timestamp() // MINUTE_S)
         self._count(door, trace, verdict, minute)
         refused = verdict.outcome is Outcome.REFUSED
-        stride = self._budget.stride(minute, door.principal.tenant, refused)
-        if not stride:
+        stands_for = self._budget.stands_for(minute, door.principal.tenant, refused)
+        if not stands_for:
             SAMPLED.inc()
             return
-        self.put(_event(door, trace, verdict, ended_at, stride))
+        self.put(_event(door, trace, verdict, ended_at, stands_for))
 
     def put(self, event: RequestEvent) -> None:
         if len(self.ring) >= self._size:
@@ -126,7 +126,7 @@ def _add_tokens(cell: Cell, trace: Trace) -> None:
         cell.inter_token[bucket_of((metered.total_ms - metered.ttft_ms) / gaps)] += 1
 
 
-def _event(door: Door, trace: Trace, verdict: Verdict, ended_at: datetime, stride: int) -> RequestEvent:
+def _event(door: Door, trace: Trace, verdict: Verdict, ended_at: datetime, stands_for: int) -> RequestEvent:
     principal = trace.principal or door.principal
     event = RequestEvent(
         request_id=door.request_id,
@@ -138,7 +138,7 @@ def _event(door: Door, trace: Trace, verdict: Verdict, ended_at: datetime, strid
         at_step=(trace.at if verdict.outcome is Outcome.SERVED else trace.reached).name.lower(),
         ended_at=ended_at,
         total_ms=_ms(sum(trace.spent_s)),
-        stands_for=stride,
+        stands_for=stands_for,
         status=verdict.status,
         error_code=verdict.code,
         attempts=trace.attempts,

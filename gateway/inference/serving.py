@@ -96,6 +96,9 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
             heard=registry.hear_loads,
         )
         limiter = Limiter(needs.redis, lease_s=settings.lease_s)
+        recorder = Recorder(Tally(uuid7()), most_a_minute=events_a_minute(settings))
+        writer = Writer(needs.db, recorder)
+        stack.push_async_callback(writer.close)  # once all that still runs has ended
         journal = Journal(settings.journal_dir)
         stack.push_async_callback(_close_journal, needs.db, journal)
         replays = make_replays(
@@ -108,9 +111,6 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
                 journal=journal,
             )
         )
-        recorder = Recorder(Tally(uuid7()), most_a_minute=events_a_minute(settings))
-        writer = Writer(needs.db, recorder)
-        stack.push_async_callback(writer.close)
         walk = Walk(_parts(needs, queue, replays, recorder))
         await registry.poll_once()
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)

@@ -49,6 +49,12 @@ def request_id_of(scope: Scope) -> UUID:
     return found
 
 
+def began_of(scope: Scope) -> float | None:
+    """When its head was here, on the monotonic clock."""
+    began = scope["state"].get("began")
+    return began if isinstance(began, float) else None
+
+
 def client_request_id_of(scope: Scope) -> str | None:
     """What the client sent as `x-request-id`, if it is printable and at most 128 characters; never used
     as an id."""

@@ -22,6 +22,9 @@ UNITS: Final = {
     "tenant_bytes": "bytes of waiting requests of this tenant",
 }
 CODES: Final = {
+    "insufficient_permissions": "Its key lacks the scope 'inference'.",
+    "tenant_suspended": "Its tenant is suspended.",
+    "invalid_api_key": "Its key was revoked or ran out.",
     "model_not_found": "The model does not exist, or this key may not use it.",
     "context_length_exceeded": "It needs more tokens than the model's context holds.",
     "request_too_large": "Its body is larger than is taken.",

@@ -11,7 +11,7 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from gateway.envelope import client_request_id_of
+from gateway.envelope import client_request_id_of, request_id_of
 from gateway.events.budget import Budget
 from gateway.events.event import Outcome, RequestEvent
 from gateway.events.metrics import OVERFLOWED, SAMPLED
@@ -23,7 +23,7 @@ from gateway.traffic.minute import BASE, MINUTE_S, UNRESOLVED, Cell
 if TYPE_CHECKING:
     from litestar.types import Scope
 
-    from gateway.inference.service import Door
+    from gateway.principal import Principal
     from gateway.traffic.tally import Tally
 
 RING: Final = 10_000
@@ -44,19 +44,22 @@ class Recorder:
         self._size = ring
         self._budget = Budget(most_a_minute)
 
-    def note(self, door: Door, trace: Trace) -> None:
+    def note(self, scope: Scope, principal: Principal, trace: Trace) -> None:
         """Called once for each request whose key is known, when all is over."""
-        trace.enter(trace.at)
+        trace.close()
+        trace.principal = trace.principal or principal
         verdict = verdict_of(trace)
         ended_at = trace.metered.ended_at if trace.metered is not None else datetime.now(UTC)
         minute = int(ended_at.timestamp() // MINUTE_S)
-        self._count(door, trace, verdict, minute)
+        self._count(principal, trace, verdict, minute)
         refused = verdict.outcome is Outcome.REFUSED
-        stands_for = self._budget.stands_for(minute, door.principal.tenant, refused)
+        stands_for = self._budget.stands_for(minute, principal.tenant, refused)
         if not stands_for:
             SAMPLED.inc()
             return
-        self.put(_event(door, trace, verdict, ended_at, stands_for))
+        event = _event(scope, trace, verdict, ended_at)
+        event.stands_for = stands_for
+        self.put(event)
 
     def put(self, event: RequestEvent) -> None:
         if len(self.ring) >= self._size:
@@ -71,8 +74,8 @@ class Recorder:
         OVERFLOWED.inc(len(events) - len(kept))
         self.ring.extendleft(reversed(kept))
 
-    def _count(self, door: Door, trace: Trace, verdict: Verdict, minute: int) -> None:
-        cell = self.tally.cell(minute, door.principal.tenant, _adapter(trace))
+    def _count(self, principal: Principal, trace: Trace, verdict: Verdict, minute: int) -> None:
+        cell = self.tally.cell(minute, principal.tenant, _adapter(trace))
         if cell is not None:
             _add(cell, trace, verdict)
 
@@ -126,26 +129,27 @@ def _add_tokens(cell: Cell, trace: Trace) -> None:
         cell.inter_token[bucket_of((metered.total_ms - metered.ttft_ms) / gaps)] += 1
 
 
-def _event(door: Door, trace: Trace, verdict: Verdict, ended_at: datetime, stands_for: int) -> RequestEvent:
-    principal = trace.principal or door.principal
+def _event(scope: Scope, trace: Trace, verdict: Verdict, ended_at: datetime) -> RequestEvent:
+    principal = trace.principal
+    assert principal is not None
+    request_id = request_id_of(scope)
     event = RequestEvent(
-        request_id=door.request_id,
+        request_id=request_id,
         tenant_id=principal.tenant,
         key_id=principal.key_id,
-        endpoint=door.endpoint.value,
+        endpoint=scope["path"].rstrip("/"),  # the router knew it
         service_class=principal.service_class,
         outcome=verdict.outcome,
         at_step=(trace.at if verdict.outcome is Outcome.SERVED else trace.reached).name.lower(),
         ended_at=ended_at,
         total_ms=_ms(sum(trace.spent_s)),
-        stands_for=stands_for,
         status=verdict.status,
         error_code=verdict.code,
         attempts=trace.attempts,
         replica=trace.replica,
-        client_request_id=client_request_id_of(door.scope),
-        client_retries=_retries(door.scope),
-        original_request_id=trace.original if trace.original != door.request_id else None,
+        client_request_id=client_request_id_of(scope),
+        client_retries=_retries(scope),
+        original_request_id=trace.original if trace.original != request_id else None,
         held_back=trace.held_back,
         prompt_tokens=trace.prompt_tokens,
     )

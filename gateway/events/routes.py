@@ -7,7 +7,7 @@ from uuid import UUID
 
 from litestar import get
 from litestar.di import NamedDependency, Provide
-from litestar.params import FromPath, QueryParameter
+from litestar.params import FromPath, PathParameter, QueryParameter
 
 from gateway.events import service
 from gateway.events.event import Outcome
@@ -17,6 +17,7 @@ from gateway.paging import DEFAULT_LIMIT, PageCursor, PageLimit, Since, Until
 from gateway.principal import Principal
 from gateway.services import Services
 
+RequestId = Annotated[str, PathParameter(max_length=36, description="`x-request-id` of its answer.")]
 OfOutcome = Annotated[Outcome | None, QueryParameter(description="What became of them.")]
 OfStatus = Annotated[
     int | None, QueryParameter(ge=2, le=5, description="Class of their status: 4 is 400 to 499.")
@@ -73,11 +74,11 @@ async def own_requests(
     return await service.listed(services.db, principal.tenant, wanted, limit, cursor)
 
 
-@get("/v1/requests/{request_id:uuid}", summary="Why one of your requests was refused or slow")
+@get("/v1/requests/{request_id:str}", summary="Why one of your requests was refused or slow")
 async def own_request(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
-    request_id: FromPath[UUID],
+    request_id: RequestId,
 ) -> RequestStory:
     service.require_reading(principal)
     return await service.story(services.db, principal.tenant, request_id)
@@ -101,14 +102,14 @@ async def tenant_requests(
 
 
 @get(
-    "/api/v1/tenants/{tenant:uuid}/requests/{request_id:uuid}",
+    "/api/v1/tenants/{tenant:uuid}/requests/{request_id:str}",
     summary="Why one of a tenant's requests was refused or slow",
 )
 async def tenant_request(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     tenant: FromPath[UUID],
-    request_id: FromPath[UUID],
+    request_id: RequestId,
 ) -> RequestStory:
     assert principal.tenant == tenant  # the door made the principal from the path
     return await service.story(services.db, principal.tenant, request_id)

@@ -42,14 +42,22 @@ def window_of(since: datetime | None, until: datetime | None) -> tuple[datetime,
     return start, end
 
 
-async def story(db: Database, tenant: TenantId, request_id: UUID) -> RequestStory:
+async def story(db: Database, tenant: TenantId, name: str) -> RequestStory:
     """Raises `NotFound`: there is none, it is another tenant's, it is gone by now, or it was one of a flood
     and not kept."""
+    try:
+        request_id = UUID(name)
+    except ValueError:
+        raise _unknown() from None
     async with db.tenant_reader(tenant) as session:
         row = await repository.one(session, tenant, request_id)
     if row is None:
-        raise NotFound("There is no such request.")
+        raise _unknown()
     return RequestStory.of(row)
+
+
+def _unknown() -> NotFound:
+    return NotFound("There is no such request.")
 
 
 async def listed(

@@ -96,6 +96,12 @@ class Trace:
         if step is not Step.END:
             self.reached = step
 
+    def close(self) -> None:
+        """The last one ends now."""
+        now = time.monotonic()
+        self.spent_s[self.at] += now - self.entered
+        self.entered = now
+
     def observe(self, trip: Trip) -> None:
         """How far a request came that was dispatched."""
         self.attempts = trip.tries

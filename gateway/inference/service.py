@@ -18,7 +18,7 @@ from adapters import wire
 from adapters.refusal import RequestRefused
 from adapters.wire import InferenceRequest
 from gateway.catalog.resolved import Resolved
-from gateway.envelope import client_request_id_of, request_id_of, stopping
+from gateway.envelope import began_of, client_request_id_of, request_id_of, stopping
 from gateway.errors import AnswerTooLong, ApiError, BadGateway, Unavailable, from_refusal
 from gateway.events.recorder import Recorder
 from gateway.events.trace import Step, Trace
@@ -72,11 +72,6 @@ class Door:
     @property
     def request_id(self) -> UUID:
         return request_id_of(self.scope)
-
-    @property
-    def began(self) -> float:
-        """When the request's head was here; `arrived` is after its key was looked up."""
-        return float(self.scope["state"].get("began", self.arrived))
 
     @property
     def authorization(self) -> str | None:
@@ -138,7 +133,7 @@ class Walk:
     async def serve(self, door: Door, send: Send) -> None:
         """Answers one request. Raises `ApiError` for the application to answer, as long as nothing was
         sent."""
-        trace = Trace(door.arrived, door.began)
+        trace = Trace(door.arrived, began_of(door.scope))
         try:
             reservation = await self._parts.limiter.admit(door.principal, str(door.request_id))
             await self._visit(_Visit(door, reservation, trace), send)
@@ -149,7 +144,7 @@ class Walk:
             trace.stopped = True
             raise
         finally:
-            self._parts.recorder.note(door, trace)
+            self._parts.recorder.note(door.scope, door.principal, trace)
 
     async def _visit(self, visit: _Visit, send: Send) -> None:
         door = visit.door

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from litestar.types import Scope
 from redis.asyncio import Redis
 
 from adapters.base import BaseSpec
 from adapters.prompt import PromptEncoder
 from gateway.config import Settings
 from gateway.db import Database
-from gateway.errors import Unavailable
+from gateway.envelope import began_of
+from gateway.errors import ApiError, Unavailable
 from gateway.events.recorder import Recorder
+from gateway.events.trace import Step, Trace
 from gateway.events.writer import Writer
 from gateway.ids import uuid7
 from gateway.inference.counting import Counter
@@ -27,6 +30,7 @@ from gateway.inference.probe import Probe
 from gateway.inference.replays import Replays
 from gateway.inference.service import BodyLimits, KeyReader, Parts, Resolver, Walk
 from gateway.limits.limiter import Limiter
+from gateway.principal import Principal
 from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.exchange import POOL, RedisExchange
 from gateway.queueing.fair_queue import FairQueue
@@ -51,6 +55,13 @@ class Serving:
     probe: Probe
     registry: Registry
     queue: FairQueue
+    recorder: Recorder
+
+    def turned_away(self, scope: Scope, principal: Principal, error: ApiError) -> None:
+        """A request to this worker's walk that the door did not let in, though its key is good."""
+        trace = Trace(began=began_of(scope))
+        trace.error, trace.reached = error, Step.AUTH
+        self.recorder.note(scope, principal, trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +127,7 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
         for work in (registry.run, limiter.run, replays.run, run_queue, drain, writer.run):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
-        yield Serving(walk, Probe(walk, needs.base), registry, queue)
+        yield Serving(walk, Probe(walk, needs.base), registry, queue, recorder)
 
 
 def _parts(needs: Needs, queue: FairQueue, replays: Replays, recorder: Recorder) -> Parts:

@@ -55,10 +55,10 @@ async def test_what_is_too_old_goes(
     await Memory(settings, db).keep_events()
     assert [await exists(db, part) for part in parts] == [False, True]
     for event in events[:3]:
-        assert (await service.story(db, tenant, event.request_id)).request.id == event.request_id
+        assert (await service.story(db, tenant, str(event.request_id))).request.id == event.request_id
     for event in events[3:]:
         with pytest.raises(NotFound):
-            await service.story(db, tenant, event.request_id)
+            await service.story(db, tenant, str(event.request_id))
     assert await Memory(settings, db).keep_events() == 0
 
 

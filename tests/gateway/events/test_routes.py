@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -120,3 +121,26 @@ async def test_what_makes_no_sense_is_refused(
     blind = new_key(client, operator, tenant, "inference")
     for path in ("/v1/requests", f"/v1/requests/{uuid4()}", "/v1/metrics/requests"):
         assert client.get(path, headers=blind).status_code == 403
+
+
+async def test_a_worker_writes_what_it_turned_away(
+    client: Client, operator: Operator, tenant: TenantId
+) -> None:
+    headers = new_key(client, operator, tenant, "usage:read")
+    body = {"model": "nothing-like-it", "messages": [{"role": "user", "content": "x"}]}
+    refused = client.post("/v1/chat/completions", json=body, headers=headers)
+    assert refused.status_code == 403
+    allowed = new_key(client, operator, tenant, "inference")
+    unknown = client.post("/v1/chat/completions", json=body, headers=allowed)
+    assert unknown.status_code == 404
+    wanted = [unknown.headers["x-request-id"], refused.headers["x-request-id"]]
+    for _ in range(100):
+        found = ids(client.get("/v1/requests", headers=headers))
+        if len(found) == 2:
+            break
+        await asyncio.sleep(0.1)
+    assert found == wanted
+    stories = [client.get(f"/v1/requests/{one}", headers=headers).json() for one in wanted]
+    assert [story["at_step"] for story in stories] == ["resolve", "auth"]
+    assert [story["request"]["model"] for story in stories] == ["nothing-like-it", None]
+    assert "lacks the scope" in stories[1]["explanation"]

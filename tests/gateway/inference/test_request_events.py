@@ -38,7 +38,7 @@ async def told(worker: Worker, db: Database, event: RequestEvent) -> RequestStor
     """What its tenant reads of it, by way of the database."""
     async with db.system_session() as session:
         await repository.add(session, [event])
-    return await service.story(db, worker.keys.now.tenant, event.request_id)
+    return await service.story(db, worker.keys.now.tenant, str(event.request_id))
 
 
 def figures(worker: Worker) -> dict[str, MinuteRow]:

@@ -23,7 +23,8 @@ BATCH: Final = 500
 """Rows of one statement; with `EVERY_S` also what a worker writes in a second."""
 TALLY_EVERY: Final = 5
 """Rounds between two writings of the figures."""
-TALLY_BATCH: Final = 500
+TALLY_BATCH: Final = 100
+"""Few, for they are made on the event loop."""
 LONGEST_PAUSE_S: Final = 30.0
 """While the database is away, it is asked ever less often."""
 
@@ -45,11 +46,12 @@ class Writer:
                 await self.write_events()
                 if rounds % TALLY_EVERY == 0:
                     await self.write_tally()
+                    self._give_up_old()
                 pause_s = EVERY_S
             except Unavailable:  # said where it was raised
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
-            finally:
                 self._give_up_old()
+            finally:
                 WAITING.set(len(self._recorder.ring))
 
     async def close(self) -> None:

@@ -18,7 +18,7 @@ from gateway.events.metrics import OVERFLOWED, SAMPLED
 from gateway.events.trace import Step, Trace
 from gateway.events.verdict import LIMIT_STATUS, QUEUE_CODES, Verdict, verdict_of
 from gateway.traffic.histograms import bucket_of
-from gateway.traffic.minute import BASE, MINUTE_S, UNRESOLVED, Cell
+from gateway.traffic.minute import BASE, COUNTS, MINUTE_S, UNRESOLVED, Measured
 
 if TYPE_CHECKING:
     from litestar.types import Scope
@@ -51,7 +51,7 @@ class Recorder:
         verdict = verdict_of(trace)
         ended_at = trace.metered.ended_at if trace.metered is not None else datetime.now(UTC)
         minute = int(ended_at.timestamp() // MINUTE_S)
-        self._count(principal, trace, verdict, minute)
+        self.tally.add(minute, principal.tenant, _adapter(trace), _measured(trace, verdict))
         refused = verdict.outcome is Outcome.REFUSED
         stands_for = self._budget.stands_for(minute, principal.tenant, refused)
         if not stands_for:
@@ -74,11 +74,6 @@ class Recorder:
         OVERFLOWED.inc(len(events) - len(kept))
         self.ring.extendleft(reversed(kept))
 
-    def _count(self, principal: Principal, trace: Trace, verdict: Verdict, minute: int) -> None:
-        cell = self.tally.cell(minute, principal.tenant, _adapter(trace))
-        if cell is not None:
-            _add(cell, trace, verdict)
-
 
 def _adapter(trace: Trace) -> str:
     if (metered := trace.metered) is not None:
@@ -88,45 +83,53 @@ def _adapter(trace: Trace) -> str:
     return resolved.adapter.name if resolved.adapter is not None else BASE
 
 
-def _add(cell: Cell, trace: Trace, verdict: Verdict) -> None:
-    match verdict.outcome:
-        case Outcome.SERVED:
-            cell.served += 1
-        case Outcome.CACHED:
-            cell.cached += 1
-        case Outcome.REPLAYED:
-            cell.replayed += 1
-        case Outcome.CLIENT_LEFT:
-            cell.client_left += 1
-        case Outcome.FAILED:
-            cell.failed += 1
-        case Outcome.REFUSED if verdict.status == LIMIT_STATUS:
-            cell.refused_by_limit += 1
-        case Outcome.REFUSED if verdict.code in QUEUE_CODES:
-            cell.refused_by_queue += 1
-        case Outcome.REFUSED:
-            cell.refused_otherwise += 1
+def _measured(trace: Trace, verdict: Verdict) -> Measured:
     spent = trace.spent_s
-    cell.total[bucket_of(sum(spent) * 1e3)] += 1
-    if spent[Step.QUEUE]:
-        cell.queue[bucket_of(spent[Step.QUEUE] * 1e3)] += 1
-    if spent[Step.STREAM]:  # a stream whose first bytes came
-        cell.ttft[bucket_of((sum(spent) - spent[Step.STREAM] - spent[Step.END]) * 1e3)] += 1
-    if trace.metered is not None:
-        _add_tokens(cell, trace)
+    total_s = sum(spent)
+    queue_s, stream_s = spent[Step.QUEUE], spent[Step.STREAM]
+    ttft = queue = None
+    if queue_s:
+        queue = bucket_of(queue_s * 1e3)
+    if stream_s:  # a stream whose first bytes came
+        ttft = bucket_of((total_s - stream_s - spent[Step.END]) * 1e3)
+    buckets = (ttft, _inter_token(trace), queue, bucket_of(total_s * 1e3))
+    metered = trace.metered
+    if metered is None:
+        return Measured(_place(verdict), buckets)
+    tokens = (
+        metered.billed_prompt_tokens,
+        metered.billed_completion_tokens,
+        metered.billed_cached_tokens,
+    )
+    return Measured(_place(verdict), buckets, tokens)
 
 
-def _add_tokens(cell: Cell, trace: Trace) -> None:
+def _inter_token(trace: Trace) -> int | None:
+    """The mean between the tokens of one choice, by the replica's clock."""
     metered, request = trace.metered, trace.request
-    assert metered is not None
-    cell.prompt_tokens += metered.billed_prompt_tokens
-    cell.completion_tokens += metered.billed_completion_tokens
-    cell.cached_tokens += metered.billed_cached_tokens
-    if metered.ttft_ms is None or metered.total_ms is None or request is None:
-        return
+    if metered is None or request is None or metered.ttft_ms is None or metered.total_ms is None:
+        return None
     gaps = metered.completion_tokens / request.num_choices - 1
-    if gaps > 0 and metered.total_ms >= metered.ttft_ms:
-        cell.inter_token[bucket_of((metered.total_ms - metered.ttft_ms) / gaps)] += 1
+    if gaps <= 0 or metered.total_ms < metered.ttft_ms:
+        return None
+    return bucket_of((metered.total_ms - metered.ttft_ms) / gaps)
+
+
+def _place(verdict: Verdict) -> int:
+    """In `COUNTS`."""
+    if verdict.outcome is not Outcome.REFUSED:
+        return _PLACES[verdict.outcome]
+    if verdict.status == LIMIT_STATUS:
+        return _BY_LIMIT
+    return _BY_QUEUE if verdict.code in QUEUE_CODES else _OTHERWISE
+
+
+_PLACES: Final = {
+    outcome: COUNTS.index(outcome.value) for outcome in Outcome if outcome is not Outcome.REFUSED
+}
+_BY_LIMIT, _BY_QUEUE, _OTHERWISE = (
+    COUNTS.index(f"refused_{how}") for how in ("by_limit", "by_queue", "otherwise")
+)
 
 
 def _event(scope: Scope, trace: Trace, verdict: Verdict, ended_at: datetime) -> RequestEvent:

@@ -1,4 +1,4 @@
-"""Figures of requests by minute, tenant and adapter, as each worker counted them; later by hour."""
+"""Figures of requests by minute, tenant and adapter, as each worker counted them; later by the hour."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ class RequestMinute(Base):
     `sequence`, so that nothing is ever added twice. Histograms: `gateway/traffic/histograms.py`."""
 
     __tablename__ = "request_minutes"
-    __table_args__ = (Index("request_minutes_at", "at"),)
+    __table_args__ = (
+        Index("request_minutes_at", "at"),
+        Index("request_minutes_span", "span_s", "at"),
+    )
 
     tenant_id: Mapped[UUID] = mapped_column(primary_key=True)
     at: Mapped[datetime] = mapped_column(primary_key=True)
-    adapter: Mapped[str] = mapped_column(primary_key=True)  # `(base)`, `(unresolved)`, else a name
-    source: Mapped[UUID] = mapped_column(primary_key=True)  # a worker's life; zero: an hour of all
+    adapter: Mapped[str] = mapped_column(primary_key=True)  # a name, or one of `gateway/traffic/minute.py`
+    source: Mapped[UUID] = mapped_column(primary_key=True)  # a worker's life; zero: a sum of all
     sequence: Mapped[int]
     span_s: Mapped[int] = mapped_column(Integer)
     served: Mapped[int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,10 +12,10 @@ import msgspec
 from sqlalchemy import TextClause, text
 
 from gateway.db import SystemRead, SystemWrite, TenantRead
-from gateway.traffic.minute import COUNTS, HISTOGRAMS, OTHER, TOKENS, MinuteRow
+from gateway.traffic.minute import ALL, COUNTS, HISTOGRAMS, OTHER, TOKENS, MinuteRow
 
 MOST_MS: Final = 5_000
-HOURS_AT_ONCE: Final = 24
+TENANTS_AT_ONCE: Final = 50
 
 _SUMS: Final = (*COUNTS, *TOKENS)
 _KEY: Final = ("tenant_id", "at", "adapter", "source")
@@ -34,30 +34,35 @@ _UNNEST = "unnest({of}ttft, {of}inter_token, {of}queue, {of}total) WITH ORDINALI
 _BUCKET_SUMS = ", ".join(f"coalesce(sum(c{n}), 0) AS c{n}" for n in range(len(HISTOGRAMS)))
 _ARRAYS = ", ".join(f"array_agg(c{n} ORDER BY n) AS {name}" for n, name in enumerate(HISTOGRAMS))
 
-# Whole hours that are over: all rows of an hour go and their sum comes, in one statement, the sum of before
-# included if there is one. Every request has a total, so no row is without buckets.
+# The earliest span that is over and has finer rows, of some tenants: all rows go and their sum comes, in one
+# statement, and takes along the sum of before if there is one. Every request has a total, so no row is
+# without buckets.
 _COARSEN = text(
     f"""
-    WITH hours AS (
-      SELECT DISTINCT date_bin('1 hour', at, '1970-01-01Z') AS hour FROM request_minutes
-      WHERE span_s = 60 AND at < :before ORDER BY 1 LIMIT {HOURS_AT_ONCE}
+    WITH slot AS (
+      SELECT date_bin(:span, min(at), '1970-01-01Z') AS at FROM request_minutes
+      WHERE span_s = :finer AND at < :before
+    ), chosen AS (
+      SELECT DISTINCT m.tenant_id, slot.at FROM slot JOIN request_minutes m ON m.at >= slot.at
+      AND m.at < slot.at + :span WHERE m.span_s = :finer LIMIT {TENANTS_AT_ONCE}
     ), gone AS (
-      DELETE FROM request_minutes m USING hours h
-      WHERE m.at >= h.hour AND m.at < h.hour + interval '1 hour' RETURNING h.hour, m.*
+      DELETE FROM request_minutes m USING chosen s
+      WHERE m.tenant_id = s.tenant_id AND m.at >= s.at AND m.at < s.at + :span
+      RETURNING s.at AS slot, m.*
     ), sums AS (
-      SELECT tenant_id, hour, adapter, {", ".join(f"sum({name})::bigint AS {name}" for name in _SUMS)}
+      SELECT tenant_id, slot, adapter, {", ".join(f"sum({name})::bigint AS {name}" for name in _SUMS)}
       FROM gone GROUP BY 1, 2, 3
     ), buckets AS (
-      SELECT tenant_id, hour, adapter, n, {_BUCKET_SUMS} FROM gone, {_UNNEST.format(of="gone.")}
+      SELECT tenant_id, slot, adapter, n, {_BUCKET_SUMS} FROM gone, {_UNNEST.format(of="gone.")}
       GROUP BY 1, 2, 3, 4
     ), arrays AS (
-      SELECT tenant_id, hour, adapter, {_ARRAYS} FROM buckets GROUP BY 1, 2, 3
+      SELECT tenant_id, slot, adapter, {_ARRAYS} FROM buckets GROUP BY 1, 2, 3
     )
     INSERT INTO request_minutes ({_ALL})
-    SELECT s.tenant_id, s.hour, s.adapter, '00000000-0000-0000-0000-000000000000', 0, 3600,
+    SELECT s.tenant_id, s.slot, s.adapter, '00000000-0000-0000-0000-000000000000', 0, :span_s,
            {", ".join(f"s.{name}" for name in _SUMS)},
            {", ".join(f"a.{name}::integer[]" for name in HISTOGRAMS)}
-    FROM sums s JOIN arrays a USING (tenant_id, hour, adapter)
+    FROM sums s JOIN arrays a USING (tenant_id, slot, adapter)
     """  # noqa: S608  names are this file's
 )
 _FORGET = text("DELETE FROM request_minutes WHERE at < :before")
@@ -88,10 +93,16 @@ async def put(session: SystemWrite, rows: Sequence[MinuteRow]) -> None:
     await session.execute(_PUT, {"rows": msgspec.json.encode(rows).decode()})
 
 
-async def coarsen(session: SystemWrite, before: datetime) -> int:
-    """Minutes of whole hours that ended before it become hours, up to `HOURS_AT_ONCE` of them; gives how many
-    rows came."""
-    done = await session.execute(_COARSEN, {"before": _hour(before)})
+async def coarsen(session: SystemWrite, *, finer_s: int, span_s: int, before: datetime) -> int:
+    """Rows of `finer_s` become rows of `span_s`: those of the earliest span that was over `before` then, of
+    up to `TENANTS_AT_ONCE` tenants. Gives how many came; 0: there is nothing to do."""
+    given = {
+        "finer": finer_s,
+        "span": timedelta(seconds=span_s),
+        "span_s": span_s,
+        "before": datetime.fromtimestamp(before.timestamp() // span_s * span_s, UTC),
+    }
+    done = await session.execute(_COARSEN, given)
     return int(done.rowcount)  # type: ignore[attr-defined]  # a CursorResult, as every INSERT's
 
 
@@ -117,12 +128,13 @@ async def series(session: TenantRead | SystemRead, look: Look) -> list[Any]:
 
 def _looking(by: str, of_one: bool) -> TextClause:
     whose = "AND m.tenant_id = :tenant" if of_one else ""
+    rows = f"m.adapter {'<>' if by == 'adapter' else '='} '{ALL}'"
     return text(
         f"""
         WITH found AS (
           SELECT date_bin(CAST(:step AS interval), m.at, CAST(:start AS timestamptz)) AS step,
                  {SERIES[by]} AS key, m.*
-          FROM request_minutes m WHERE m.at >= :start AND m.at < :end {whose}
+          FROM request_minutes m WHERE m.at >= :start AND m.at < :end AND {rows} {whose}
         ), largest AS (
           SELECT key FROM found GROUP BY key ORDER BY sum({" + ".join(COUNTS)}) DESC, key LIMIT :most
         ), named AS (
@@ -140,7 +152,3 @@ def _looking(by: str, of_one: bool) -> TextClause:
         FROM sums s JOIN arrays a USING (step, series) ORDER BY series, step
         """  # noqa: S608  names are this file's
     )
-
-
-def _hour(moment: datetime) -> datetime:
-    return moment.replace(minute=0, second=0, microsecond=0)

@@ -15,7 +15,7 @@ from gateway.principal import Principal, TenantId
 from gateway.services import Services
 from gateway.traffic import service
 from gateway.traffic.schemas import RequestMetrics
-from gateway.traffic.service import By
+from gateway.traffic.service import By, Kept
 
 SPAN = "^[1-9][0-9]{0,6}[smhd]$"
 
@@ -72,7 +72,7 @@ async def _metrics(
         step,
         by,
         tenant=tenant,
-        minutes_days=services.settings.request_minutes_days,
+        kept=Kept.of(services.settings),
         now=datetime.now(UTC),
     )
     return await service.metrics(services.db, look)

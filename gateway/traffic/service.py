@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, Final, Literal
 
+from gateway.config import Settings
 from gateway.db import Database
 from gateway.errors import BadRequest
 from gateway.principal import TenantId
 from gateway.traffic import repository
 from gateway.traffic.histograms import ERROR, LEAST_MS, MOST_MS, added
-from gateway.traffic.minute import COUNTS, HISTOGRAMS, HOUR_S, MINUTE_S, TOKENS
+from gateway.traffic.minute import COUNTS, HISTOGRAMS, HOUR_S, MINUTE_S, QUARTER_S, TOKENS
 from gateway.traffic.repository import Look
 from gateway.traffic.schemas import Figures, Percentiles, Point, RequestMetrics, Series
 
@@ -30,8 +32,26 @@ _SPAN = re.compile(r"([1-9][0-9]{0,6})([smhd])")
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How far back rows of a minute and of a quarter go, in seconds."""
+
+    minutes_s: int
+    quarters_s: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Kept:
+        return cls(settings.request_minutes_h * HOUR_S, settings.request_quarters_days * 24 * HOUR_S)
+
+    def finest_s(self, window_s: int) -> int:
+        """What all of a window is kept in, or was a while ago: what is summed up is not taken apart."""
+        if window_s <= self.minutes_s - HOUR_S:
+            return MINUTE_S
+        return QUARTER_S if window_s <= self.quarters_s - HOUR_S else HOUR_S
+
+
 def look_of(
-    window: str, step: str | None, by: By | None, *, tenant: TenantId | None, minutes_days: int, now: datetime
+    window: str, step: str | None, by: By | None, *, tenant: TenantId | None, kept: Kept, now: datetime
 ) -> Look:
     """The window up to the end of this minute, in whole steps. Raises `BadRequest`."""
     window_s = _seconds(window, "window")
@@ -45,8 +65,8 @@ def look_of(
             param="step",
             code="invalid_value",
         )
-    if window_s > (timedelta(days=minutes_days) - timedelta(hours=1)).total_seconds():
-        step_s = -(-step_s // HOUR_S) * HOUR_S  # only hours are kept of it
+    finest_s = kept.finest_s(window_s)
+    step_s = -(-step_s // finest_s) * finest_s
     num_steps = -(-window_s // step_s)
     if num_steps > most:
         raise BadRequest(f"At most {most} steps: make them longer.", param="step", code="invalid_value")

@@ -110,7 +110,7 @@ CREATE TABLE request_minutes (
   adapter text NOT NULL,
   source uuid NOT NULL,
   sequence bigint NOT NULL,
-  span_s integer NOT NULL CHECK (span_s IN (60, 3600)),
+  span_s integer NOT NULL CHECK (span_s IN (60, 900, 3600)),
   served bigint NOT NULL,
   cached bigint NOT NULL,
   replayed bigint NOT NULL,
@@ -144,6 +144,7 @@ def upgrade() -> None:
         "GRANT SELECT, INSERT ON request_events TO motet_system",
         MINUTES,
         "CREATE INDEX request_minutes_at ON request_minutes (at)",
+        "CREATE INDEX request_minutes_span ON request_minutes (span_s, at)",
         "GRANT SELECT, INSERT, UPDATE, DELETE ON request_minutes TO motet_system",
         "SELECT motet_keep_request_events(2, 7)",
     )

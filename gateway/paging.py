@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import GenericAlias
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 from uuid import UUID
 
@@ -76,12 +77,12 @@ class Cut(Generic[Row]):
 
 
 class Order(Generic[Place]):
-    """The order of one list: `kind` is the tuple type of the columns it is sorted by, the last of which makes
-    it unique, as in `Order("keys", tuple[datetime, UUID])`."""
+    """The order of one list: `kinds` are the types of the columns it is sorted by, the last of which makes it
+    unique, as in `NEWEST_FIRST: Order[ByCreation] = Order("keys", datetime, UUID)`."""
 
-    def __init__(self, name: str, kind: type[Place]) -> None:
+    def __init__(self, name: str, *kinds: type[Any]) -> None:
         self._name = name
-        self._kind = kind
+        self._kind: Any = GenericAlias(tuple, kinds)
 
     def start(self, cursor: str | None, filters: Filters = _NONE) -> Place | None:
         """The place after which the page begins; None = at the top. Raises `BadRequest` (`invalid_cursor`)

@@ -2,8 +2,8 @@
 can't fill the table, and what it was can still be seen.
 
 In a minute and kind, the first `most` are kept whole. Of the next `most` every 2nd, of the next 2 x `most`
-every 8th, of the next 4 x `most` every 32nd, and so on: in each octave half as many as in the one before. So
-of any number at most 2 x `most` are kept, and one more for each octave. Each stands for itself and for those
+every 8th, of the next 4 x `most` every 32nd, and so on: in each octave half as many as in the one before, and
+its first. So of any number at most 2 x `most` are kept, and one more for each octave. Each stands for itself and for those
 that were left out before it. Refusals have a budget of their own: a client that is turned away in a loop
 hides none of the requests that are served.
 """
@@ -41,7 +41,8 @@ class Budget:
         seen.number += 1
         if seen.number > self._most:
             octave = ((seen.number - 1) // self._most).bit_length()
-            if seen.number % (1 << (2 * octave - 1)):
+            is_first = seen.number - 1 == self._most << (octave - 1)
+            if not is_first and seen.number % (1 << (2 * octave - 1)):
                 seen.left_out += 1
                 return 0
         found, seen.left_out = seen.left_out + 1, 0

@@ -11,10 +11,12 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from gateway.envelope import client_request_id_of, request_id_of
 from gateway.events.budget import Budget
 from gateway.events.event import Outcome, RequestEvent
-from gateway.events.metrics import OVERFLOWED, SAMPLED
+from gateway.events.metrics import FAILED, OVERFLOWED, SAMPLED
 from gateway.events.trace import Step, Trace
 from gateway.events.verdict import LIMIT_STATUS, QUEUE_CODES, Verdict, verdict_of
 from gateway.traffic.histograms import bucket_of
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from gateway.principal import Principal
     from gateway.traffic.tally import Tally
+
+log = structlog.get_logger(__name__)
 
 RING: Final = 10_000
 """Events, about 2 KB each."""
@@ -45,7 +49,15 @@ class Recorder:
         self._budget = Budget(most_a_minute)
 
     def note(self, scope: Scope, principal: Principal, trace: Trace) -> None:
-        """Called once for each request whose key is known, when all is over."""
+        """Called once for each request whose key is known, when all is over. Never raises: a fault here is
+        said, and is not its client's."""
+        try:
+            self._note(scope, principal, trace)
+        except Exception:
+            FAILED.inc()
+            log.exception("request_not_remembered")
+
+    def _note(self, scope: Scope, principal: Principal, trace: Trace) -> None:
         trace.close()
         trace.principal = trace.principal or principal
         verdict = verdict_of(trace)

@@ -11,13 +11,13 @@ from gateway.errors import BadRequest, Forbidden, NotFound
 from gateway.events import repository
 from gateway.events.repository import Filter
 from gateway.events.schemas import RequestLine, RequestPage, RequestStory
-from gateway.paging import Order, moment
+from gateway.paging import ById, Order, moment
 from gateway.principal import Principal, Scope, TenantId
 
 DEFAULT_WINDOW: Final = timedelta(hours=24)
 LONGEST_WINDOW: Final = timedelta(days=366)
 
-_ORDER: Final = Order("requests", tuple[UUID])
+_NEWEST_FIRST: Final[Order[ById]] = Order("requests", UUID)
 
 
 def require_reading(principal: Principal) -> None:
@@ -73,10 +73,10 @@ async def listed(
         "key": wanted.key_id,
         "slow": wanted.slower_than_ms,
     }
-    start = _ORDER.start(cursor, filters)
+    start = _NEWEST_FIRST.start(cursor, filters)
     async with db.tenant_reader(tenant) as session:
         rows = await repository.page(session, tenant, wanted, None if start is None else start[0], limit + 1)
-    cut = _ORDER.cut(rows, limit, lambda row: (row.request_id,), filters)
+    cut = _NEWEST_FIRST.cut(rows, limit, lambda row: (row.request_id,), filters)
     return RequestPage(
         data=[RequestLine.of(row) for row in cut.rows],
         has_more=cut.has_more,

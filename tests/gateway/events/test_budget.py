@@ -17,6 +17,7 @@ def test_a_flood_is_bounded_and_still_counted(most: int, number: int) -> None:
     assert told[:most] == [1] * min(most, number)
     kept = [place for place, stands_for in enumerate(told, 1) if stands_for]
     assert len(kept) <= 2 * most + number.bit_length()
+    assert kept[-1] * 2 + 1 >= number
     assert sum(told) == kept[-1]  # exact, but for those that came after the last
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from gateway.db import Database
 from gateway.events import repository, service
+from gateway.events.budget import Budget
 from gateway.events.event import Outcome, RequestEvent
 from gateway.events.schemas import RequestStory
 from gateway.events.writer import Writer
@@ -253,6 +254,32 @@ async def test_answers_that_were_there_say_whose_they_were(worker: Worker, http:
     assert (story.request.outcome, story.billed) == (Outcome.REPLAYED, False)
     row = figures(worker)["pirate"]
     assert (row.served, row.cached, row.replayed, row.prompt_tokens) == (2, 1, 1, 21)
+
+
+async def test_a_flood_of_refusals_is_bounded_and_counted_and_hides_nothing(
+    worker: Worker, http: Http
+) -> None:
+    worker.recorder._budget = Budget(3)
+    worker.limit(requests_per_minute=1)
+    statuses = [(await post(http, worker, ask()))[0] for _ in range(40)]
+    worker.limit()
+    statuses.append((await post(http, worker, ask()))[0])
+    assert statuses == [200, *[429] * 39, 200]
+    kept = list(worker.recorder.ring)
+    assert [event.outcome for event in kept if event.stands_for == 1 and event.status == 200] == [
+        Outcome.SERVED,
+        Outcome.SERVED,
+    ]
+    refused = [event.stands_for for event in kept if event.status == 429]
+    assert len(refused) <= 12  # of two minutes, if it was over the end of one
+    assert 20 <= sum(refused) <= 39
+    assert (figures(worker)[ALL].refused_by_limit, figures(worker)[ALL].served) == (39, 2)
+
+
+async def test_a_fault_in_remembering_is_not_the_clients(worker: Worker, http: Http) -> None:
+    del worker.recorder.tally
+    assert (await post(http, worker, ask()))[0] == 200
+    assert not worker.recorder.ring
 
 
 async def test_figures_of_a_window_are_the_ledgers(

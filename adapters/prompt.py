@@ -150,9 +150,11 @@ def _num_bytes(text: str, param: str) -> int:
 
 
 def _refuse_length(limit: int, param: str) -> NoReturn:
-    raise RequestRefused(
+    refused = RequestRefused(
         f"This model's context has room for a prompt of at most {limit} tokens, and '{param}' is longer. "
         f"Please reduce the length of the {param}.",
         param,
         "context_length_exceeded",
     )
+    refused.most = limit
+    raise refused

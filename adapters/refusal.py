@@ -10,6 +10,9 @@ import msgspec
 class RequestRefused(Exception):
     """The client's request can't be served as it stands. `status` is the HTTP status that says so."""
 
+    needed: int | None = None  # tokens of one that is too long for the context, where they were counted
+    most: int | None = None  # and what the context holds
+
     def __init__(self, message: str, param: str | None, code: str | None, status: int = 400) -> None:
         super().__init__(message)
         self.message = message

@@ -73,7 +73,10 @@ async def _tenant(connection: Connection, handler: BaseRouteHandler) -> Principa
         principal = await authenticator.fresh_principal(header)
     scope = handler.opt.get(SCOPE)
     if isinstance(scope, Scope) and not principal.may(scope):
-        raise Forbidden(f"This API key lacks the scope '{scope}'.")
+        error = Forbidden(f"This API key lacks the scope '{scope}'.")
+        if scope is Scope.INFERENCE and METHODS in handler.opt:
+            services_of(connection.scope).serving.turned_away(connection.scope, principal, error)
+        raise error
     return principal
 
 

@@ -28,11 +28,13 @@ from gateway.config import Settings
 from gateway.cors import Cors, origins_of
 from gateway.draining import Leaving
 from gateway.envelope import Envelope, request_id_of
+from gateway.events import routes as events
 from gateway.inference import routes as inference
 from gateway.principal import Admin, Principal
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
+from gateway.traffic import routes as traffic
 from gateway.usage import routes as usage
 
 MAX_JSON_BYTES = 1024 * 1024  # of requests that Litestar reads; inference and uploads read their own
@@ -53,6 +55,8 @@ ROUTES: list[ControllerRouterHandler] = [
     *inference.handlers,
     *catalog.handlers,
     *usage.handlers,
+    *events.handlers,
+    *traffic.handlers,
     *statements.handlers,
     *exports.handlers,
     # operators

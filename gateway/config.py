@@ -88,6 +88,11 @@ class Settings(BaseSettings):
     drain_notice_s: float = 0.0  # between saying that it stops (/readyz) and taking no new connection
     drain_s: float = 6.0  # for open requests after that
     billing_close_grace_h: float = 48.0  # after a month's end, before it is closed
+    request_events_minute: int = Field(default=600, ge=1)  # of one tenant, kept whole; beyond it ever fewer
+    request_events_days: int = Field(default=7, ge=1, le=3660)
+    request_minutes_h: int = Field(default=6, ge=2)  # figures by the minute; then by quarters of an hour
+    request_quarters_days: int = Field(default=7, ge=1)  # those; then by the hour
+    request_metrics_days: int = Field(default=35, ge=1)
     workers: int = 1
     worker_id: int = 0  # place of this worker among them; set by the parent
 

@@ -51,6 +51,12 @@ def request_id_of(scope: Scope) -> UUID:
     return found
 
 
+def began_of(scope: Scope) -> float | None:
+    """When its head was here, on the monotonic clock."""
+    began = scope["state"].get("began")
+    return began if isinstance(began, float) else None
+
+
 def client_request_id_of(scope: Scope) -> str | None:
     """What the client sent as `x-request-id`, if it is printable and at most 128 characters; never used
     as an id."""
@@ -77,7 +83,8 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         request_id = uuid7()
-        scope.setdefault("state", {})["request_id"] = request_id
+        state = scope.setdefault("state", {})
+        state["request_id"], state["began"] = request_id, time.monotonic()
         exchange = _Exchange(scope, send, request_id, ends_connection=self._leaving.begun)
         if self._logged_through is not None:
             exchange.client = str(client_address(scope, self._logged_through))

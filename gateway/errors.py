@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from adapters.refusal import RequestRefused
+from gateway.refusal import Refusal
 
 
 class ApiError(Exception):
@@ -17,6 +18,7 @@ class ApiError(Exception):
     status = 500
     type = "server_error"
     code: str | None = None
+    refusal: Refusal | None = None  # the limit behind it, in numbers
 
     def __init__(
         self,
@@ -190,4 +192,6 @@ def from_refusal(refusal: RequestRefused) -> ApiError:
     """What a refused request body answers."""
     error = BadRequest(refusal.message, param=refusal.param, code=refusal.code)
     error.status = refusal.status
+    if refusal.most is not None:
+        error.refusal = Refusal("context.tokens", refusal.most, refusal.needed, refusal.most)
     return error

@@ -20,6 +20,7 @@ from gateway.billing.opening import BillingJobs, open_jobs
 from gateway.catalog.hints import ReplicaHints
 from gateway.catalog.lifecycle import Shelf
 from gateway.config import Settings
+from gateway.control.events import Memory
 from gateway.control.fsck import Fsck
 from gateway.control.leader import Leadership, leadership
 from gateway.control.metrics import JOB_DONE, JOBS, LEADS
@@ -43,6 +44,7 @@ PAUSE_AFTER_FAILURE_S = 2.0
 RETRY_S = 30.0
 HOURLY_S = 3_600.0
 DAILY_S = 24 * HOURLY_S
+COARSEN_S = 600.0
 PARTITIONS_AHEAD = 2
 
 
@@ -95,7 +97,12 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: aio
             try:
                 async with leadership(db) as leader:
                     await _lead(
-                        leader, [*_jobs(db, reconciler, fsck), *_billing_jobs(open_jobs(settings, db))]
+                        leader,
+                        [
+                            *_jobs(db, reconciler, fsck),
+                            *_billing_jobs(open_jobs(settings, db)),
+                            *_memory_jobs(Memory(settings, db)),
+                        ],
                     )
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
@@ -119,6 +126,13 @@ def _billing_jobs(billing: BillingJobs) -> list[Job]:
         Job("charge", ROUND_S, _sparing(billing.charging.run_once, CHARGING_SHARE)),
         Job("close_periods", HOURLY_S, billing.closing.run_once),
         Job("make_exports", ROUND_S, billing.maker.run_once),
+    ]
+
+
+def _memory_jobs(memory: Memory) -> list[Job]:
+    return [
+        Job("request_events", HOURLY_S, memory.keep_events),
+        Job("request_minutes", COARSEN_S, memory.coarsen),
     ]
 
 

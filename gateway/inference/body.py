@@ -8,6 +8,7 @@ from litestar.types import Receive, Scope
 
 from gateway.errors import BodyTooLarge, RequestTimeout
 from gateway.inference.client import ClientGone
+from gateway.refusal import Refusal
 
 
 async def read_body(scope: Scope, receive: Receive, *, most_bytes: int, timeout_s: float) -> bytes:
@@ -35,8 +36,10 @@ async def read_body(scope: Scope, receive: Receive, *, most_bytes: int, timeout_
 def _check_declared(scope: Scope, most_bytes: int) -> None:
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > most_bytes:
-            raise _too_large(most_bytes)
+            raise _too_large(most_bytes, int(value))
 
 
-def _too_large(most_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(f"The body is larger than {most_bytes} bytes.")
+def _too_large(most_bytes: int, declared: int | None = None) -> BodyTooLarge:
+    error = BodyTooLarge(f"The body is larger than {most_bytes} bytes.")
+    error.refusal = Refusal("body.bytes", most_bytes, declared, most_bytes)
+    return error

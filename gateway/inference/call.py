@@ -13,6 +13,7 @@ from uuid import UUID
 from adapters import headers
 from adapters.wire import InferenceRequest
 from gateway.catalog.resolved import Resolved
+from gateway.events.trace import Trace
 from gateway.principal import Principal
 from gateway.queueing.fair_queue import Place
 from gateway.queueing.ticket import Ticket
@@ -42,6 +43,7 @@ class Asked:
     arrived: float  # monotonic clock
     deadline: float | None = None  # on the same clock: the client waits no longer for the first byte
     arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    trace: Trace = field(default_factory=Trace, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ class Trip:
     tried: list[Replica] = field(default_factory=list)
     used_tokens: int = 0
     keeping: Keeping | None = None  # of a request whose answer may be given again
+    trace: Trace = field(default_factory=Trace)
 
     @property
     def next_number(self) -> int:

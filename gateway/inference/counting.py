@@ -77,9 +77,11 @@ class Counter:
         return Counted(prompt_tokens, max_tokens, by_default=asked is None)
 
     def _too_long(self, prompt: int, completion: int, param: str) -> RequestRefused:
-        return RequestRefused(
+        refused = RequestRefused(
             f"This model's maximum context length is {self._max_model_len} tokens. However, you requested "
             f"{prompt + completion} tokens ({prompt} in the {param}, {completion} in the completion).",
             param,
             "context_length_exceeded",
         )
+        refused.needed, refused.most = prompt + completion, self._max_model_len
+        return refused

@@ -17,6 +17,7 @@ import structlog
 
 from adapters.headers import TRAILER_HEADER
 from gateway.errors import AnswerTooLong, Timeout, Unavailable, retry_headers
+from gateway.events.trace import Step
 from gateway.inference.call import Attempt, Call, Trip
 from gateway.inference.ending import Ending
 from gateway.inference.frames import read_trailer
@@ -96,7 +97,9 @@ class Dispatcher:
         again = False
         self._budget.deposit()
         while True:
+            trip.trace.enter(Step.QUEUE)
             await self._enter(trip, deadline, again)
+            trip.trace.enter(Step.FIRST_BYTE)
             try:
                 return await self._try(trip)
             except UpstreamFailed as error:
@@ -113,6 +116,7 @@ class Dispatcher:
             except _Busy:
                 RETRIES.labels("busy").inc()
                 trip.leave_place(ran=False)
+                trip.trace.enter(Step.QUEUE)
                 await asyncio.sleep(random.uniform(*BUSY_PAUSE_S))  # noqa: S311  jitter, not a secret
                 again = True
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from gateway.events.trace import Step
 from gateway.inference import metrics
 from gateway.inference.call import Attempt, Call, Trip
 from gateway.limits.limiter import Limiter, Reservation
@@ -113,6 +114,7 @@ class Ending:
 
     async def _finish(self, cause: Cause) -> Record | None:
         trip = self._trip
+        trip.trace.enter(Step.END)
         attempt = trip.attempt
         record = None if attempt is None else await self._record(attempt, cause)
         record = await self._for_retries(record)
@@ -147,8 +149,10 @@ class Ending:
 
     async def _append(self, attempt: Attempt, record: Record) -> None:
         """Raises `JournalFailed`; the client is then told of a failure, so the attempt bills nothing."""
+        event = usage_event(self._trip.call, attempt, record)
         try:
-            await self._journal.append(usage_event(self._trip.call, attempt, record))
+            await self._journal.append(event)
+            self._trip.trace.metered = event
         except JournalFailed:
             self._journal.keep(usage_event(self._trip.call, attempt, replace(record, cause=Cause.FAILED)))
             raise

@@ -109,7 +109,8 @@ class Replays:
         self, kept: Kept, wish: Wish, keeping: Keeping, client: KeepingClient, held: Reservation
     ) -> None:
         """Sends it, meters it if it is a hit, and settles. Raises `ClientGone`."""
-        answer = kept.answer
+        answer, trace = kept.answer, wish.asked.trace
+        trace.kept, trace.original = "cached" if kept.hit else "replayed", UUID(answer.request_id)
         ending = _KeptEnding(self.parts, kept, wish.asked, keeping, held)
         client.stream_headers = {**_headers(kept), **held.headers}
         try:
@@ -123,7 +124,8 @@ class Replays:
                 about = {"content-type": answer.content_type, "openai-processing-ms": str(spent_ms)}
                 await client.respond(200, answer.body, {**about, **client.stream_headers})
         except JournalFailed:
-            await client.fail(Unavailable("The request's usage could not be recorded."))
+            trace.error = lost = Unavailable("The request's usage could not be recorded.")
+            await client.fail(lost)
         finally:  # of one whose client left, or whose process stops: what was sent counts
             await ending.surely("aborted")
 
@@ -216,6 +218,7 @@ class _KeptEnding:
         event = hit_event(self._asked, self._kept.answer, request_id, attempt, outcome, bills)
         metrics.ENDED.labels("cached").inc()
         await self._parts.journal.append(event)
+        self._asked.trace.metered = event
 
 
 def _headers(kept: Kept) -> dict[str, str]:

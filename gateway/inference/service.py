@@ -18,8 +18,10 @@ from adapters import wire
 from adapters.refusal import RequestRefused
 from adapters.wire import InferenceRequest
 from gateway.catalog.resolved import Resolved
-from gateway.envelope import client_request_id_of, request_id_of, stopping
+from gateway.envelope import began_of, client_request_id_of, request_id_of, stopping
 from gateway.errors import AnswerTooLong, ApiError, BadGateway, Unavailable, from_refusal
+from gateway.events.recorder import Recorder
+from gateway.events.trace import Step, Trace
 from gateway.inference import metrics
 from gateway.inference.body import read_body
 from gateway.inference.call import Asked, Attempt, Call, Endpoint, Trip
@@ -95,6 +97,7 @@ class Parts:
     registry: Registry
     journal: Journal
     replays: Replays
+    recorder: Recorder
     body: BodyLimits
     client: ClientPatience
 
@@ -105,6 +108,7 @@ class _Visit:
 
     door: Door
     reservation: Reservation
+    trace: Trace
     client: Client | None = None
     keeping: Keeping | None = None
     ended: bool = False  # or is about to be, by whoever answers it
@@ -113,6 +117,7 @@ class _Visit:
         """Raises the error with the limits' headers; within a stream that has begun, it is a frame."""
         error = raised if isinstance(raised, ApiError) else from_refusal(raised)
         error.headers = {**self.reservation.headers, **error.headers}
+        self.trace.error = error
         if self.client is None or not self.client.started:
             raise error from (raised.__cause__ if error is raised else raised)
         with suppress(ClientGone):
@@ -129,15 +134,29 @@ class Walk:
     async def serve(self, door: Door, send: Send) -> None:
         """Answers one request. Raises `ApiError` for the application to answer, as long as nothing was
         sent."""
-        reservation = await self._parts.limiter.admit(door.principal, str(door.request_id))
-        visit = _Visit(door, reservation)
+        trace = Trace(door.arrived, began_of(door.scope))
         try:
-            asked = await self._asked(door, reservation)
+            reservation = await self._parts.limiter.admit(door.principal, str(door.request_id))
+            await self._visit(_Visit(door, reservation, trace), send)
+        except ApiError as error:
+            trace.error = error
+            raise
+        except asyncio.CancelledError:
+            trace.stopped = True
+            raise
+        finally:
+            self._parts.recorder.note(door.scope, door.principal, trace)
+
+    async def _visit(self, visit: _Visit, send: Send) -> None:
+        door = visit.door
+        try:
+            asked = await self._asked(visit)
             wish = self._parts.replays.wish(door.scope, asked)
             visit.client = client = self._client(door, send, visit, wish)
             if wish is None or not await self._replayed(visit, wish):
                 await self._computed(visit, asked, client)
         except ClientGone:
+            visit.trace.client_left = True
             log.info("client_left", request=str(door.request_id))
         except (ApiError, RequestRefused) as raised:
             await visit.refuse(raised)
@@ -155,6 +174,7 @@ class Walk:
     async def _replayed(self, visit: _Visit, wish: Wish) -> bool:
         """Whether the answer was there, and was given."""
         client, keeping = visit.client, visit.keeping
+        visit.trace.enter(Step.KEPT)
         assert isinstance(client, KeepingClient)
         assert keeping is not None
         with client.watched():
@@ -170,13 +190,16 @@ class Walk:
     async def _computed(self, visit: _Visit, asked: Asked, client: Client) -> None:
         reservation, keeping = visit.reservation, visit.keeping
         call = await self._counted(visit, asked)
-        trip = Trip(call, ticket=reservation.ticket, keeping=keeping)
+        trip = Trip(call, ticket=reservation.ticket, keeping=keeping, trace=visit.trace)
         headers = answer_headers(call, reservation)
         client.stream_headers = headers if keeping is None else headers | keeping.headers
         if keeping is not None:
             keeping.record(str(call.request_id), answer_headers(call, None))
         visit.ended = True
-        await self.carry(trip, client, reservation)
+        try:
+            await self.carry(trip, client, reservation)
+        finally:
+            visit.trace.observe(trip)
 
     async def _leave(self, visit: _Visit) -> None:
         """Lets go of what a request that went no further still holds."""
@@ -185,15 +208,18 @@ class Walk:
         if not visit.ended:
             await outlast(asyncio.ensure_future(self._parts.limiter.settle(visit.reservation, 0)))
 
-    async def _asked(self, door: Door, reservation: Reservation) -> Asked:
+    async def _asked(self, visit: _Visit) -> Asked:
         """Everything that is known of a request before its tokens are counted."""
-        parts = self._parts
-        principal = await self._current(door, door.principal, reservation)
+        parts, door, trace = self._parts, visit.door, visit.trace
+        principal = trace.principal = await self._current(door, door.principal, visit.reservation)
+        trace.enter(Step.BODY)
         body = await read_body(
             door.scope, door.receive, most_bytes=parts.body.most_bytes, timeout_s=parts.body.timeout_s
         )
+        trace.enter(Step.RESOLVE)
         within_s = deadline_s(door.scope)
-        request = _DECODE[door.endpoint](body)
+        request = trace.request = _DECODE[door.endpoint](body)
+        resolved = trace.resolved = await parts.catalog.resolve(principal, request.model)
         return Asked(
             request_id=door.request_id,
             client_request_id=client_request_id_of(door.scope),
@@ -201,15 +227,20 @@ class Walk:
             principal=principal,
             body=body,
             request=request,
-            resolved=await parts.catalog.resolve(principal, request.model),
+            resolved=resolved,
             arrived=door.arrived,
             deadline=None if within_s is None else door.arrived + within_s,
+            trace=trace,
         )
 
     async def _counted(self, visit: _Visit, asked: Asked) -> Call:
         """The rest of what comes before the wait."""
         parts, door, reservation = self._parts, visit.door, visit.reservation
+        trace = visit.trace
+        trace.enter(Step.COUNT)
         counted = await parts.counter.count(asked.request, len(asked.body))
+        trace.prompt_tokens = counted.prompt_tokens
+        trace.enter(Step.LIMITS)
         claim = visit.keeping.claim if visit.keeping is not None else None
         call = Call(
             request_id=asked.request_id if claim is None else claim.hold.request_id,
@@ -225,6 +256,7 @@ class Walk:
             arrived_at=asked.arrived_at,
             deadline=asked.deadline,
         )
+        trace.original = call.request_id
         await parts.limiter.reserve(reservation, call.most_tokens, parts.dispatcher.ticket(call))
         if reservation.epoch != asked.principal.epoch:  # something of the tenant changed since it was read
             principal = await self._current(door, asked.principal, reservation)
@@ -260,10 +292,12 @@ class Walk:
                 try:
                     await self._answer(trip, client, ending)
                 except ApiError as error:
+                    trip.trace.error = error
                     await _surely(ending, _cause_of(trip, error))
                     await client.fail(error)
                 except JournalFailed:
-                    await client.fail(Unavailable("The request's usage could not be recorded."))
+                    trip.trace.error = lost = Unavailable("The request's usage could not be recorded.")
+                    await client.fail(lost)
         except ClientGone:
             cause = Cause.CLIENT_LEFT
             raise
@@ -281,6 +315,7 @@ class Walk:
             await self._unary(trip, client, ending, await begin)
             return
         attempt = await client.patiently(begin)
+        trip.trace.enter(Step.STREAM)
         metrics.observe_first_bytes(trip.call)
         relayed = await relay(attempt, client, self._parts.dispatcher.patience.idle_s)
         if trip.keeping is not None:

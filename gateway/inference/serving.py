@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from litestar.types import Scope
 from redis.asyncio import Redis
 
 from adapters.base import BaseSpec
 from adapters.prompt import PromptEncoder
 from gateway.config import Settings
 from gateway.db import Database
-from gateway.errors import Unavailable
+from gateway.envelope import began_of
+from gateway.errors import ApiError, Unavailable
+from gateway.events.recorder import Recorder
+from gateway.events.trace import Step, Trace
+from gateway.events.writer import Writer
+from gateway.ids import uuid7
 from gateway.inference.client import ClientPatience
 from gateway.inference.counting import Counter
 from gateway.inference.dispatch import Dispatcher, Patience
@@ -26,12 +32,14 @@ from gateway.inference.probe import Probe
 from gateway.inference.replays import Replays
 from gateway.inference.service import BodyLimits, KeyReader, Parts, Resolver, Walk
 from gateway.limits.limiter import Limiter
+from gateway.principal import Principal
 from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.exchange import POOL, RedisExchange
 from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
 from gateway.replicas.retry_budget import RetryBudget
+from gateway.traffic.tally import Tally
 from gateway.usage.drain import drain_own, run_drain
 from gateway.usage.journal import Journal
 
@@ -50,6 +58,13 @@ class Serving:
     registry: Registry
     queue: FairQueue
     open_requests: OpenRequests
+    recorder: Recorder
+
+    def turned_away(self, scope: Scope, principal: Principal, error: ApiError) -> None:
+        """A request to this worker's walk that the door did not let in, though its key is good."""
+        trace = Trace(began=began_of(scope))
+        trace.error, trace.reached = error, Step.AUTH
+        self.recorder.note(scope, principal, trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +110,9 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
             heard=registry.hear_loads,
         )
         limiter = Limiter(needs.redis, lease_s=settings.lease_s)
+        recorder = Recorder(Tally(uuid7()), most_a_minute=events_a_minute(settings))
+        writer = Writer(needs.db, recorder)
+        stack.push_async_callback(writer.close)  # once all that still runs has ended
         journal = Journal(settings.journal_dir)
         stack.push_async_callback(_close_journal, needs.db, journal)
         replays = make_replays(
@@ -107,16 +125,16 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
                 journal=journal,
             )
         )
-        walk = Walk(_parts(needs, queue, replays))
+        walk = Walk(_parts(needs, queue, replays, recorder))
         await registry.poll_once()
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
-        for work in (registry.run, limiter.run, replays.run, run_queue, drain):
+        for work in (registry.run, limiter.run, replays.run, run_queue, drain, writer.run):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         open_requests = OpenRequests(settings.open_requests, settings.open_requests_tenant)
-        yield Serving(walk, Probe(walk, needs.base), registry, queue, open_requests)
+        yield Serving(walk, Probe(walk, needs.base), registry, queue, open_requests, recorder)
 
 
-def _parts(needs: Needs, queue: FairQueue, replays: Replays) -> Parts:
+def _parts(needs: Needs, queue: FairQueue, replays: Replays, recorder: Recorder) -> Parts:
     settings, shared = needs.settings, replays.parts
     patience = Patience(
         queue_wait_s=settings.queue_wait_s,
@@ -133,6 +151,7 @@ def _parts(needs: Needs, queue: FairQueue, replays: Replays) -> Parts:
         registry=shared.registry,
         journal=shared.journal,
         replays=replays,
+        recorder=recorder,
         body=BodyLimits(settings.max_body_bytes, settings.body_timeout_s),
         client=ClientPatience(settings.write_timeout_s, settings.stream_keep_alive_s),
     )
@@ -153,6 +172,11 @@ def queue_limits(settings: Settings) -> QueueLimits:
         max_wait_s=settings.queue_wait_s,
         aging_s=settings.queue_aging_s,
     )
+
+
+def events_a_minute(settings: Settings) -> int:
+    """One worker's part of what is kept of a tenant."""
+    return max(1, settings.request_events_minute // settings.workers)
 
 
 def capacity_of(settings: Settings, num_healthy: int) -> int:

@@ -26,6 +26,7 @@ from gateway.principal import Limits, Principal
 from gateway.queueing.classes import CLASSES
 from gateway.queueing.ticket import Ticket
 from gateway.redis import RedisKey, Script, redis_errors
+from gateway.refusal import Refusal
 
 log = structlog.get_logger(__name__)
 
@@ -256,7 +257,9 @@ def _refuse_when_closed(principal: Principal) -> None:
     for owner, limits in (("tenant", principal.tenant_limits), ("key", principal.key_limits)):
         if 0 in (limits.requests_per_minute, limits.tokens_per_minute, limits.max_parallel):
             DECISIONS.labels("closed", "refused").inc()
-            raise RateLimited(f"A limit of this {owner} is 0: it may send nothing.", retry_after_s=60.0)
+            error = RateLimited(f"A limit of this {owner} is 0: it may send nothing.", retry_after_s=60.0)
+            error.refusal = Refusal(f"{owner}.closed", 0, 1, 0)
+            raise error
 
 
 def _count(verdict: Verdict) -> None:

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Literal
 
 from gateway.errors import RateLimited
+from gateway.refusal import Refusal
 
 Meter = Literal["requests", "tokens"]
 
@@ -87,7 +88,11 @@ class Verdict:
             f"needed {needed}, available {self.available}. "
             f"Please try again in {duration(round(retry_s * 1e6))}."
         )
-        return RateLimited(message, retry_after_s=retry_s, headers={**headers, **self.headers})
+        error = RateLimited(message, retry_after_s=retry_s, headers={**headers, **self.headers})
+        name = "max_parallel" if self.refused_by.parallel else f"{self.meter}_per_minute"
+        by = f"{self.refused_by.owner}.{name}"
+        error.refusal = Refusal(by, self.refused_limit, needed, self.available)
+        return error
 
 
 def duration(microseconds: int) -> str:

@@ -19,6 +19,8 @@ from gateway.models.journal_cursor import JournalCursor
 from gateway.models.price import Price
 from gateway.models.price_book_version import PriceBookVersion
 from gateway.models.replica import Replica, ReplicaState
+from gateway.models.request_event import RequestEvent
+from gateway.models.request_minute import RequestMinute
 from gateway.models.tenant import Tenant, TenantStatus
 from gateway.models.usage_arrival import UsageArrival
 from gateway.models.usage_charge import UsageCharge
@@ -47,6 +49,8 @@ __all__ = [
     "PriceBookVersion",
     "Replica",
     "ReplicaState",
+    "RequestEvent",
+    "RequestMinute",
     "Tenant",
     "TenantStatus",
     "UsageArrival",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gateway.queueing.lanes import Entry
+from gateway.refusal import Refusal
 
 MIB: Final = 1024 * 1024
 
@@ -82,6 +83,19 @@ class Bounds:
         if held.items and held.num_bytes + entry.num_bytes > limits.max_bytes:
             return "bytes"
         return None
+
+    def refusal(self, bound: Bound, entry: Entry, forecast_s: float | None) -> Refusal:
+        """What `bound` had for it, in numbers."""
+        if bound in ("forecast", "deadline"):
+            needed = None if forecast_s is None else round(forecast_s * 1000)
+            allowed = round((entry.deadline - entry.arrived) * 1000)
+            return Refusal(f"queue.{bound}", allowed, needed, allowed)
+        held = self.tenants.get(entry.tenant, _NONE) if bound.startswith("tenant_") else self.all
+        what = bound.removeprefix("tenant_")
+        limit = getattr(self._limits, f"max_{what}_tenant" if what != bound else f"max_{what}")
+        needed = {"items": 1, "tokens": entry.ticket.tokens, "bytes": entry.num_bytes}[what]
+        taken = {"items": held.items, "tokens": held.tokens, "bytes": held.num_bytes}[what]
+        return Refusal(f"queue.{bound}", limit, needed, max(0, limit - taken))
 
     def add(self, entry: Entry) -> None:
         self.all.move(entry, 1)

@@ -146,9 +146,12 @@ class FairQueue:
         except TurnedAway as refusal:
             self._forget(waiter)
             SHED.labels(refusal.bound).inc()
-            raise _refusal(refusal) from None
+            error = _refusal(refusal)
+            error.refusal = self._scheduler.bounds.refusal(refusal.bound, waiter, refusal.forecast_s)
+            raise error from None
         self._pump()
         if not waiter.reply.done():
+            ask.ticket.held_back = self._scheduler.held_back(waiter)
             if self._sharing is not None and self._scheduler.presses(waiter):
                 self._sharing.poke()
             await self._wait(waiter, wait_s)
@@ -250,11 +253,13 @@ class FairQueue:
     def _too_late(self, waiter: _Waiter, waited_s: float) -> ApiError:
         SHED.labels("deadline").inc()
         forecast = self._scheduler.admission.forecast_s(waiter)
-        return Timeout(
+        error = Timeout(
             f"No replica had room within {waited_s:.1f} s.",
             code="queue_timeout",
             headers=retry_headers(max(UNKNOWN_S, forecast or 0.0)),
         )
+        error.refusal = self._scheduler.bounds.refusal("deadline", waiter, forecast)
+        return error
 
 
 def _refusal(refusal: TurnedAway) -> ApiError:

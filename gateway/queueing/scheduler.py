@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from itertools import count
-from typing import Final
+from typing import Final, Literal
 
 from gateway.queueing.admission import Admission
 from gateway.queueing.bounds import Bounds, QueueLimits
@@ -27,6 +27,9 @@ from gateway.queueing.places import DISTANCE, NOTHING, Elsewhere, Loads, Reply, 
 
 LOOKED_AT: Final = 8
 """Lines of a class among which one that is owed a place is looked for."""
+HeldBack = Literal["own_requests", "class", "tenants", "places"]
+"""Others of its tenant came before it; another class was served less for its share; so was another tenant of
+its class; or it is next, and all places are taken."""
 SPARE: Final = 16
 """Places that a worker keeps at hand while nobody waits anywhere."""
 
@@ -211,6 +214,15 @@ class Scheduler:
     def presses(self, entry: Entry) -> bool:
         """Whether more places should be asked for at once, for one that waits."""
         return self.waiting == 1 or self._owed(entry)
+
+    def held_back(self, entry: Entry) -> HeldBack:
+        """Why one that has just come does not go at once."""
+        lane, flow = self.lanes[entry.index], entry.flow
+        if flow is not None and flow.head is not entry:
+            return "own_requests"
+        if any(other.items and other.served < lane.served for other in self.lanes if other is not lane):
+            return "class"
+        return "places" if lane.first() is flow else "tenants"
 
     # Steps.
 

@@ -35,6 +35,7 @@ class Ticket:
     credit: float = 0.0  # the tenant's, when the tag was given
     credit_after: float | None = None  # the tenant's, once this request was settled
     served: bool = False  # it is, or was, at a replica
+    held_back: str | None = None  # why it did not go at once
 
     @property
     def length(self) -> float:

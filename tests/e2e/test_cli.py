@@ -1,4 +1,4 @@
-"""`motet tenants|keys|adapters|usage|billing` as a person runs them: clients of the API and nothing more."""
+"""`motet tenants|keys|adapters|usage|billing|requests` as a person runs them: clients of the API and nothing more."""
 
 from __future__ import annotations
 
@@ -119,12 +119,13 @@ def test_from_a_price_to_the_files_of_a_month(
     assert (
         answer(motet("billing", "set-prices", str(tmp_path / "book.json"), "--json"))["book"]["version"] >= 1
     )
-    asked = httpx.post(
+    answered = httpx.post(
         f"{base_url.removesuffix('/v1')}/v1/completions",
         headers={"authorization": f"Bearer {key}"},
         json={"model": base_model, "prompt": "Hello", "max_tokens": 3, "ignore_eos": True},
         timeout=60,
-    ).json()["usage"]
+    )
+    asked = answered.json()["usage"]
     until = time.monotonic() + 60
     while (shown := answer(motet("usage", "--json", MOTET_API_KEY=key)))["requests"] == 0:
         assert time.monotonic() < until, shown
@@ -139,3 +140,10 @@ def test_from_a_price_to_the_files_of_a_month(
         lines = list(csv.DictReader(opened))
     assert sum(Decimal(line["BilledCost"]) for line in lines) == Decimal(statement["exact"])
     assert {line["SubAccountName"] for line in lines} == {tenant}
+    request_id = answered.headers["x-request-id"]
+    told = motet("requests", "show", request_id, MOTET_API_KEY=key).stdout
+    assert told.startswith("Served after ")
+    assert "first_byte" in told
+    assert request_id in motet("requests", "list", "--status", "2", "--tenant", tenant).stdout
+    (series,) = answer(motet("requests", "metrics", "--json", MOTET_API_KEY=key))["data"]
+    assert (series["total"]["served"], series["total"]["completion_tokens"]) == (1, 3)

@@ -53,7 +53,15 @@ async def test_without_a_tenant_the_app_role_sees_nothing(
     app: AsyncConnection, db: Database, tenant: TenantId
 ) -> None:
     await add_key(db, tenant)
-    for table in ("tenants", "api_keys", "adapters", "usage_ledger", "usage_charges", "audit_events"):
+    for table in (
+        "tenants",
+        "api_keys",
+        "adapters",
+        "usage_ledger",
+        "usage_charges",
+        "audit_events",
+        "request_events",
+    ):
         assert (await app.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one() == 0, table
 
 
@@ -155,6 +163,8 @@ async def test_every_table_that_the_app_role_reaches_has_a_forced_policy(app: As
         "usage_unpriced",
         "billing_statements",
         "billing_exports",
+        "request_events",
+        "request_minutes",
         "audit_events",
     }
     assert {name for name, checks in reached.items() if checks != (True, True)} == set()

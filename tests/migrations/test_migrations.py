@@ -136,4 +136,4 @@ def test_usage_from_before_there_were_charges_is_taken_up(empty_database: Databa
 
 
 def _is_partition(name: str | None) -> bool:
-    return name is not None and name.startswith("usage_ledger_")
+    return name is not None and name.startswith(("usage_ledger_", "request_events_"))

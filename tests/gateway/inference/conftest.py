@@ -28,6 +28,7 @@ from gateway.catalog.resolved import Resolved, ResolvedAdapter
 from gateway.db import Database
 from gateway.envelope import Envelope
 from gateway.errors import ApiError, ModelNotFound, from_refusal
+from gateway.events.recorder import Recorder
 from gateway.http_protocol import BoundedHttp
 from gateway.idempotency.records import Records
 from gateway.idempotency.service import Idempotency
@@ -48,6 +49,7 @@ from gateway.queueing.fair_queue import FairQueue
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
 from gateway.sockets import bound_connections
+from gateway.traffic.tally import Tally
 from gateway.usage.event import UsageEvent, decode_lines
 from gateway.usage.journal import Journal
 from tests.gateway.inference.upstream import TOKEN, Upstream
@@ -112,6 +114,7 @@ class Worker:
     url: str
     walk: Walk
     replays: Replays
+    recorder: Recorder
     probe: Probe
     keys: Keys
     queue: FairQueue
@@ -235,6 +238,7 @@ async def _worker(
         journal = Journal(folder / "journal")
         limiter = Limiter(redis, lease_s=60)
         replays = _replays(keeping, redis, registry, limiter, journal)
+        recorder = Recorder(Tally(uuid4()), most_a_minute=1_000)
         renewing = asyncio.create_task(replays.run())
         walk = Walk(
             Parts(
@@ -242,6 +246,7 @@ async def _worker(
                 catalog=Names(),
                 limiter=limiter,
                 replays=replays,
+                recorder=recorder,
                 counter=Counter(encoder, base.max_model_len, base.vocab_size),
                 dispatcher=Dispatcher(queue, registry, patience or Patience(10, 5, 5, 3)),
                 registry=registry,
@@ -255,6 +260,7 @@ async def _worker(
                 url,
                 walk,
                 replays,
+                recorder,
                 Probe(walk, base),
                 keys,
                 queue,

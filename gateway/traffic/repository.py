@@ -1,0 +1,154 @@
+"""All SQL of figures by the minute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import TextClause, text
+
+from gateway.db import SystemRead, SystemWrite, TenantRead
+from gateway.traffic.minute import ALL, COUNTS, HISTOGRAMS, OTHER, TOKENS, MinuteRow
+
+MOST_MS: Final = 5_000
+TENANTS_AT_ONCE: Final = 50
+
+_SUMS: Final = (*COUNTS, *TOKENS)
+_KEY: Final = ("tenant_id", "at", "adapter", "source")
+_NAMES: Final = ("tenant_id", "at", "adapter", "source", "sequence", "span_s", *_SUMS, *HISTOGRAMS)
+_ALL = ", ".join(_NAMES)
+
+_PUT = text(
+    f"INSERT INTO request_minutes ({_ALL}) SELECT {_ALL}"  # noqa: S608  names are this file's
+    " FROM json_populate_recordset(NULL::request_minutes, CAST(:rows AS json))"
+    f" ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET "
+    + ", ".join(f"{name} = EXCLUDED.{name}" for name in _NAMES if name not in _KEY)
+    + " WHERE request_minutes.sequence < EXCLUDED.sequence"
+)
+
+_UNNEST = "unnest({of}ttft, {of}inter_token, {of}queue, {of}total) WITH ORDINALITY AS b(c0, c1, c2, c3, n)"
+_BUCKET_SUMS = ", ".join(f"coalesce(sum(c{n}), 0) AS c{n}" for n in range(len(HISTOGRAMS)))
+_ARRAYS = ", ".join(f"array_agg(c{n} ORDER BY n) AS {name}" for n, name in enumerate(HISTOGRAMS))
+
+# The earliest span that is over and has finer rows, of some tenants: all rows go and their sum comes, in one
+# statement, and takes along the sum of before if there is one. Every request has a total, so no row is
+# without buckets.
+_COARSEN = text(
+    f"""
+    WITH slot AS (
+      SELECT date_bin(:span, min(at), '1970-01-01Z') AS at FROM request_minutes
+      WHERE span_s = :finer AND at < :before
+    ), chosen AS (
+      SELECT DISTINCT m.tenant_id, slot.at FROM slot JOIN request_minutes m ON m.at >= slot.at
+      AND m.at < slot.at + :span WHERE m.span_s = :finer LIMIT {TENANTS_AT_ONCE}
+    ), gone AS (
+      DELETE FROM request_minutes m USING chosen s
+      WHERE m.tenant_id = s.tenant_id AND m.at >= s.at AND m.at < s.at + :span
+      RETURNING s.at AS slot, m.*
+    ), sums AS (
+      SELECT tenant_id, slot, adapter, {", ".join(f"sum({name})::bigint AS {name}" for name in _SUMS)}
+      FROM gone GROUP BY 1, 2, 3
+    ), buckets AS (
+      SELECT tenant_id, slot, adapter, n, {_BUCKET_SUMS} FROM gone, {_UNNEST.format(of="gone.")}
+      GROUP BY 1, 2, 3, 4
+    ), arrays AS (
+      SELECT tenant_id, slot, adapter, {_ARRAYS} FROM buckets GROUP BY 1, 2, 3
+    )
+    INSERT INTO request_minutes ({_ALL})
+    SELECT s.tenant_id, s.slot, s.adapter, '00000000-0000-0000-0000-000000000000', 0, :span_s,
+           {", ".join(f"s.{name}" for name in _SUMS)},
+           {", ".join(f"a.{name}::integer[]" for name in HISTOGRAMS)}
+    FROM sums s JOIN arrays a USING (tenant_id, slot, adapter)
+    """  # noqa: S608  names are this file's
+)
+_FORGET = text("DELETE FROM request_minutes WHERE at < :before")
+_BRIEFLY = text(f"SELECT set_config('statement_timeout', '{MOST_MS}', true)")
+
+SERIES: Final = {
+    "all": "'all'::text",
+    "adapter": "m.adapter",
+    "tenant": "m.tenant_id::text",
+}
+"""What a series stands for, as SQL; `by` of the API is one of them, or absent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """[start, end) in steps, of one tenant or of all (None), by one of `SERIES`."""
+
+    start: datetime
+    end: datetime
+    step_s: int
+    by: str
+    most_series: int
+    tenant: UUID | None
+
+
+async def put(session: SystemWrite, rows: Sequence[MinuteRow]) -> None:
+    """A worker's cells as they are now; one that is there under a greater sequence stays."""
+    await session.execute(_PUT, {"rows": msgspec.json.encode(rows).decode()})
+
+
+async def coarsen(session: SystemWrite, *, finer_s: int, span_s: int, before: datetime) -> int:
+    """Rows of `finer_s` become rows of `span_s`: those of the earliest span that was over `before` then, of
+    up to `TENANTS_AT_ONCE` tenants. Gives how many came; 0: there is nothing to do."""
+    given = {
+        "finer": finer_s,
+        "span": timedelta(seconds=span_s),
+        "span_s": span_s,
+        "before": datetime.fromtimestamp(before.timestamp() // span_s * span_s, UTC),
+    }
+    done = await session.execute(_COARSEN, given)
+    return int(done.rowcount)  # type: ignore[attr-defined]  # a CursorResult, as every INSERT's
+
+
+async def forget(session: SystemWrite, before: datetime) -> int:
+    done = await session.execute(_FORGET, {"before": before})
+    return int(done.rowcount)  # type: ignore[attr-defined]  # a CursorResult, as every DELETE's
+
+
+async def series(session: TenantRead | SystemRead, look: Look) -> list[Any]:
+    """A row for each step and series that has something: `step`, `series`, the sums, and the histograms; the
+    largest series by requests, all others together as `(other)`. One statement."""
+    await session.execute(_BRIEFLY)
+    given = {
+        "start": look.start,
+        "end": look.end,
+        "step": timedelta(seconds=look.step_s),
+        "most": look.most_series,
+    }
+    if look.tenant is not None:
+        given["tenant"] = look.tenant
+    return list(await session.execute(_looking(look.by, look.tenant is not None), given))
+
+
+def _looking(by: str, of_one: bool) -> TextClause:
+    whose = "AND m.tenant_id = :tenant" if of_one else ""
+    rows = f"m.adapter {'<>' if by == 'adapter' else '='} '{ALL}'"
+    return text(
+        f"""
+        WITH found AS (
+          SELECT date_bin(CAST(:step AS interval), m.at, CAST(:start AS timestamptz)) AS step,
+                 {SERIES[by]} AS key, m.*
+          FROM request_minutes m WHERE m.at >= :start AND m.at < :end AND {rows} {whose}
+        ), largest AS (
+          SELECT key FROM found GROUP BY key ORDER BY sum({" + ".join(COUNTS)}) DESC, key LIMIT :most
+        ), named AS (
+          SELECT CASE WHEN l.key IS NULL THEN '{OTHER}' ELSE f.key END AS series, f.*
+          FROM found f LEFT JOIN largest l USING (key)
+        ), sums AS (
+          SELECT step, series, {", ".join(f"sum({name})::bigint AS {name}" for name in _SUMS)}
+          FROM named GROUP BY 1, 2
+        ), buckets AS (
+          SELECT step, series, n, {_BUCKET_SUMS} FROM named, {_UNNEST.format(of="named.")} GROUP BY 1, 2, 3
+        ), arrays AS (
+          SELECT step, series, {_ARRAYS} FROM buckets GROUP BY 1, 2
+        )
+        SELECT s.*, {", ".join(f"a.{name}::bigint[] AS {name}" for name in HISTOGRAMS)}
+        FROM sums s JOIN arrays a USING (step, series) ORDER BY series, step
+        """  # noqa: S608  names are this file's
+    )

@@ -27,6 +27,7 @@ from gateway.config import Settings
 from gateway.envelope import Envelope, request_id_of
 from gateway.inference import routes as inference
 from gateway.principal import Admin, Principal
+from gateway.receipts import routes as receipts
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
@@ -50,6 +51,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *inference.handlers,
     *catalog.handlers,
     *usage.handlers,
+    *receipts.handlers,
     *statements.handlers,
     *exports.handlers,
     # operators

@@ -29,6 +29,8 @@ class Settings(BaseSettings):
     pepper_previous: SecretStr | None = None
     data_key: SecretStr | None = None  # seals answers at rest, >= 32 characters; absent: the pepper does
     data_key_previous: SecretStr | None = None
+    receipt_key: SecretStr | None = None  # tenants' receipt keys come of it, >= 32; absent: the data key
+    receipt_key_previous: SecretStr | None = None
     engine_token: SecretStr  # bearer token of the replicas
     metrics_token: SecretStr | None = None  # asked for at /metrics when set
 

@@ -29,6 +29,8 @@ from gateway.credentials import Peppers
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
+from gateway.receipts.opening import receipt_keys
+from gateway.receipts.service import Receipts
 from gateway.redis import connect
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.service import Tenants
@@ -53,6 +55,7 @@ class Services:
     keys: ApiKeys
     audit: AuditLog
     billing: Billing
+    receipts: Receipts
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
@@ -102,6 +105,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             keys=ApiKeys(db, peppers, epochs),
             audit=AuditLog(db),
             billing=open_billing(settings, db),
+            receipts=Receipts(db, redis, receipt_keys(settings), settings.journal_dir),
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,

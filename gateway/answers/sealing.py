@@ -94,6 +94,10 @@ class DataKeys:
         except InvalidTag:
             return None
 
+    def derived(self, purpose: str, tenant: TenantId) -> list[bytes]:
+        """That tenant's keys for the purpose, the current one first; for what a tenant may hold itself."""
+        return [key.of(purpose, tenant) for key in self._by_version.values()]
+
     def macs(self, purpose: str, tenant: TenantId, message: bytes) -> list[bytes]:
         """HMAC-SHA256 of `message` under the current key, and under the previous one if there is one."""
         return [hmac.digest(key.of(purpose, tenant), message, "sha256") for key in self._by_version.values()]

@@ -23,9 +23,12 @@ from gateway.catalog import repository
 from gateway.catalog.names import LIVE
 from gateway.catalog.repository import Line, NewVersion
 from gateway.db import Database
+from gateway.ids import uuid7
 from gateway.principal import TenantId
 from gateway.services import Services
+from gateway.usage.repository import insert_events
 from tests.gateway.conftest import Operator
+from tests.gateway.usage.test_journal import make_event
 
 Client = TestClient[Any]
 
@@ -48,6 +51,7 @@ class Owner:
     headers: dict[str, str]
     adapter: str
     export: str
+    request: str
 
     @property
     def ids(self) -> dict[str, str]:
@@ -60,6 +64,7 @@ class Owner:
             "number": "1",
             "export_id": self.export,
             "version": "1",
+            "request_id": self.request,
         }
 
 
@@ -86,7 +91,11 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
     ).json()
     name = client.get(f"/api/v1/tenants/{tenant}", headers=operator.headers).json()["name"]
     headers = {"authorization": f"Bearer {made['secret']}"}
-    return Owner(tenant, name, made["key"]["id"], headers, adapter, await _export(client, db, headers))
+    used = make_event(tenant_id=tenant)
+    async with db.system_session() as session:
+        await insert_events(session, [used])
+    export = await _export(client, db, headers)
+    return Owner(tenant, name, made["key"]["id"], headers, adapter, export, str(used.request_id))
 
 
 async def _export(client: Client, db: Database, headers: dict[str, str]) -> str:
@@ -108,7 +117,7 @@ def _nobodys() -> dict[str, str]:
     """Ids of the same form and length that no one has."""
     name = f"a{uuid4().hex[:12]}"
     ids = {"tenant": str(uuid4()), "key_id": "a" * 12, "name": name, "model": name, "number": "1"}
-    return ids | {"export_id": uuid4().hex * 2, "version": "1"}
+    return ids | {"export_id": uuid4().hex * 2, "version": "1", "request_id": str(uuid7())}
 
 
 def _routes(client: Client) -> list[tuple[str, str, list[str]]]:

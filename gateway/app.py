@@ -32,6 +32,7 @@ from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
 from gateway.usage import routes as usage
+from gateway.webhooks import routes as webhooks
 
 MAX_JSON_BYTES = 1024 * 1024  # of requests that Litestar reads; inference and uploads read their own
 
@@ -52,6 +53,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *catalog.handlers,
     *usage.handlers,
     *receipts.handlers,
+    *webhooks.handlers,
     *statements.handlers,
     *exports.handlers,
     # operators

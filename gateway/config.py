@@ -41,6 +41,9 @@ class Settings(BaseSettings):
     public_url: str = "http://127.0.0.1:8080"
     control_host: str = "127.0.0.1"  # where the control process serves /healthz and /metrics
     control_port: int = 8081
+    webhook_networks: str = ""  # comma-separated: where webhooks may go besides the public internet
+    webhook_http: bool = False  # without TLS, into those networks only
+    webhook_ports: str = "443,8443"  # of public endpoints
     billing_issuer: str = "Motet"  # who issues the invoices, on statements and in exports
 
     # limits

@@ -34,6 +34,8 @@ from gateway.receipts.service import Receipts
 from gateway.redis import connect
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.service import Tenants
+from gateway.webhooks.opening import open_webhooks
+from gateway.webhooks.service import Webhooks
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +58,7 @@ class Services:
     audit: AuditLog
     billing: Billing
     receipts: Receipts
+    webhooks: Webhooks
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
@@ -106,6 +109,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             audit=AuditLog(db),
             billing=open_billing(settings, db),
             receipts=Receipts(db, redis, receipt_keys(settings), settings.journal_dir),
+            webhooks=open_webhooks(settings, db),
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,

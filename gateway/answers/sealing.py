@@ -94,6 +94,10 @@ class DataKeys:
         except InvalidTag:
             return None
 
+    def is_current(self, sealed: bytes) -> bool:
+        """False for what is to be sealed again before the previous key is forgotten."""
+        return sealed.startswith(self._current.version)
+
     def derived(self, purpose: str, tenant: TenantId) -> list[bytes]:
         """That tenant's keys for the purpose, the current one first; for what a tenant may hold itself."""
         return [key.of(purpose, tenant) for key in self._by_version.values()]

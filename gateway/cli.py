@@ -65,7 +65,7 @@ def gateway(
 @app.command()
 @says_why
 def control() -> None:
-    """Run the control process: ledger drain, reconciliation, partitions, the store's upkeep."""
+    """Run the control process: ledger drain, reconciliation, billing, webhooks, upkeep."""
     from gateway.control import CanNotListen, run_control  # noqa: PLC0415  the API's clients need none of it
     from gateway.telemetry import configure_logging  # noqa: PLC0415
 

@@ -119,12 +119,13 @@ def test_from_a_price_to_the_files_of_a_month(
     assert (
         answer(motet("billing", "set-prices", str(tmp_path / "book.json"), "--json"))["book"]["version"] >= 1
     )
-    asked = httpx.post(
+    answered = httpx.post(
         f"{base_url.removesuffix('/v1')}/v1/completions",
         headers={"authorization": f"Bearer {key}"},
         json={"model": base_model, "prompt": "Hello", "max_tokens": 3, "ignore_eos": True},
         timeout=60,
-    ).json()["usage"]
+    )
+    asked = answered.json()["usage"]
     until = time.monotonic() + 60
     while (shown := answer(motet("usage", "--json", MOTET_API_KEY=key)))["requests"] == 0:
         assert time.monotonic() < until, shown
@@ -139,3 +140,28 @@ def test_from_a_price_to_the_files_of_a_month(
         lines = list(csv.DictReader(opened))
     assert sum(Decimal(line["BilledCost"]) for line in lines) == Decimal(statement["exact"])
     assert {line["SubAccountName"] for line in lines} == {tenant}
+    told = answer(motet("usage", "receipt", answered.headers["x-request-id"], "--json", MOTET_API_KEY=key))
+    assert (told["status"], told["receipt"]) == ("final", answered.headers["x-motet-receipt"])
+    (tmp_path / "receipts").write_text(json.dumps(told) + "\n")
+    (tmp_path / "keys").write_text(motet("usage", "receipt-keys", "--json", MOTET_API_KEY=key).stdout)
+    held = ("--keys", str(tmp_path / "keys"), "--export", str(tmp_path / "files"), "--whole")
+    verified = motet("usage", "verify", str(tmp_path / "receipts"), *held)
+    assert verified.returncode == 0, verified.stderr
+
+
+def test_webhooks_are_set_up_and_tried(motet: Motet) -> None:
+    """Under a real leader: a name that no server has is tried, and the log says so."""
+    tenant = answer(motet("tenants", "create", f"told-{uuid4().hex[:8]}", "--json"))["name"]
+    of = ("--tenant", tenant, "--json")
+    made = answer(motet("webhooks", "create", "https://hooks.invalid/motet", *of))
+    hook = made["endpoint"]["id"]
+    assert answer(motet("webhooks", "rotate", hook, *of))["secret"] != made["secret"]
+    sent = answer(motet("webhooks", "ping", hook, *of))
+    until = time.monotonic() + 30
+    while not (log := answer(motet("webhooks", "deliveries", hook, *of)))[0]["attempts"]:
+        assert time.monotonic() < until, log
+        time.sleep(0.5)
+    assert (log[0]["id"], log[0]["last_error"]) == (sent["id"], "its name can't be resolved")
+    assert answer(motet("webhooks", "set", hook, "--status", "disabled", *of))["status"] == "disabled"
+    answer(motet("webhooks", "delete", hook, *of))
+    assert answer(motet("webhooks", "list", *of)) == []

@@ -122,7 +122,11 @@ class Deliveries:
         self._sending.clear()
 
     async def _deliver(self, job: Job) -> None:
-        tried = await self._try(job)
+        try:
+            tried = await self._try(job)
+        except Exception:  # one that can't be sent must not hold up the others
+            log.exception("webhook_failed", endpoint=str(job.endpoint.id), delivery=str(job.delivery.id))
+            tried = Tried(None, "a fault of ours", 0)
         TRIES.labels("delivered" if tried.delivered else "failed").inc()
         log.info(
             "webhook_tried",

@@ -26,7 +26,7 @@ Kind = Literal[
     "adapter.state_changed", "budget.threshold", "export.failed", "export.ready", "key.created", "key.revoked"
 ]
 Kinds = Annotated[
-    list[Kind] | None,
+    Annotated[list[Kind], Meta(min_length=1, max_length=64)] | None,
     Meta(description="What it is told of; null = everything, also what is added later."),
 ]
 Description = Annotated[str, Meta(max_length=200)]

@@ -12,7 +12,9 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -23,6 +25,7 @@ from gateway.webhooks.destinations import Destination, DestinationRefused, Desti
 TOTAL_S: Final = 10.0
 CONNECT_S: Final = 5.0
 MAX_LINE_BYTES: Final = 8_190  # of an answer's status line, and of each of its headers
+MAX_LOOKUPS: Final = 32  # of names at a time; more wait, within their own time
 READ_BYTES: Final = 4_096
 """Buffered of an answer's body, which nobody reads."""
 
@@ -51,11 +54,11 @@ class Sender:
         self,
         rules: DestinationRules,
         *,
-        resolver: Callable[[], AbstractResolver] = aiohttp.ThreadedResolver,
+        resolver: Callable[[], AbstractResolver] | None = None,
         total_s: float = TOTAL_S,
     ) -> None:
         self._rules = rules
-        self._resolver = resolver
+        self._resolver = resolver or SystemResolver
         self._timeout = aiohttp.ClientTimeout(total=total_s, connect=min(CONNECT_S, total_s))
 
     async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Tried:
@@ -87,6 +90,34 @@ class Sender:
             session.post(to.url, data=body, headers=headers, allow_redirects=False) as answer,
         ):
             return answer.status
+
+
+class SystemResolver(AbstractResolver):
+    """The system's, in threads of its own: a name server that never answers holds one for a while, and those
+    that the rest of the process waits for must not be among them."""
+
+    _threads = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="webhook-names")
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Raises OSError."""
+        look_up = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(place[0]),
+                port=port,
+                family=kind,
+                proto=protocol,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for kind, _, protocol, _, place in found
+        ]
+
+    async def close(self) -> None:
+        """Nothing is its own."""
 
 
 class _GuardedConnector(aiohttp.TCPConnector):

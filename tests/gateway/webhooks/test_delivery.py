@@ -179,6 +179,31 @@ async def test_a_process_that_dies_while_it_sends_leaves_it_to_the_next(
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
 
 
+async def test_one_that_can_t_be_sent_holds_up_no_other(
+    db: Database,
+    tenant: TenantId,
+    receiver: Receiver,
+    endpoint: MakeEndpoint,
+    webhooks: Webhooks,
+    deliveries: Deliveries,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken, _ = await endpoint()
+    good, _ = await endpoint()
+    plain = Sealer.url
+
+    def url(self: Sealer, each: WebhookEndpoint) -> str:
+        return f"{1 // (each.id != broken)}" and plain(self, each)
+
+    monkeypatch.setattr(Sealer, "url", url)
+    await tell(db, tenant)
+    await deliveries.run_once()
+    monkeypatch.undo()
+    assert [each.state for each in await told(webhooks, tenant, good)] == ["delivered"]
+    (waiting,) = await told(webhooks, tenant, broken)
+    assert (waiting.state, waiting.last_error) == ("waiting", "a fault of ours")
+
+
 async def test_two_leaders_at_once_send_each_event_once(
     db: Database, tenant: TenantId, receiver: Receiver, endpoint: MakeEndpoint, deliveries: Deliveries
 ) -> None:

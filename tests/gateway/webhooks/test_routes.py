@@ -102,6 +102,7 @@ async def test_pings_are_so_many_an_hour(client: Client, operator: Operator, ten
         ({"url": "x"}, "url"),
         ({"url": URL, "kinds": ["ping"]}, "kinds[0]"),
         ({"url": URL, "kinds": "all"}, "kinds"),
+        ({"url": URL, "kinds": []}, "kinds"),
         ({"url": URL, "secret": "mine"}, "secret"),
         ({}, "url"),
     ],

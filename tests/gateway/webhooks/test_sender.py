@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.webhooks.destinations import Address, Destination, DestinationRefused, DestinationRules
-from gateway.webhooks.sender import MAX_LINE_BYTES, Sender, Tried
+from gateway.webhooks.sender import MAX_LINE_BYTES, Sender, SystemResolver, Tried
 from tests.gateway.webhooks.conftest import LOCAL, Receiver
 
 PUBLIC = DestinationRules.of("", "443", http=False)
@@ -228,6 +228,9 @@ async def test_nobody_there_and_no_such_name_tell_nothing_of_addresses() -> None
     assert "127.0.0.1" not in plain.error
 
 
-def test_a_resolver_of_the_system_is_what_is_asked() -> None:
-    assert Sender(PUBLIC)._resolver is aiohttp.ThreadedResolver
-    assert ip_address("127.0.0.1") in LOCAL.networks[0]
+async def test_names_are_looked_up_by_the_system_in_threads_of_their_own(receiver: Receiver) -> None:
+    tried = await send(Sender(LOCAL), f"http://localhost:{port_of(receiver)}/")
+    assert tried.delivered or tried.error == "refused: its address is not on the public internet"  # ::1 there
+    found = await SystemResolver().resolve("localhost", 443)
+    assert {ip_address(each["host"]).is_loopback for each in found} == {True}
+    assert {thread.name.rpartition("_")[0] for thread in threading.enumerate()} >= {"webhook-names"}

@@ -39,6 +39,7 @@ SUB_COMMANDS = (
     SubCommand("usage", "gateway.cli", "What a tenant used, by day and adapter."),
     SubCommand("billing", "gateway.cli", "Price book, statements, re-rating."),
     SubCommand("requests", "gateway.cli", "Requests of the last days: why one was refused or slow."),
+    SubCommand("webhooks", "gateway.cli", "Where a tenant is told of events."),
 )
 
 

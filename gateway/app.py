@@ -31,11 +31,13 @@ from gateway.envelope import Envelope, request_id_of
 from gateway.events import routes as events
 from gateway.inference import routes as inference
 from gateway.principal import Admin, Principal
+from gateway.receipts import routes as receipts
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
 from gateway.traffic import routes as traffic
 from gateway.usage import routes as usage
+from gateway.webhooks import routes as webhooks
 
 MAX_JSON_BYTES = 1024 * 1024  # of requests that Litestar reads; inference and uploads read their own
 
@@ -57,6 +59,8 @@ ROUTES: list[ControllerRouterHandler] = [
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,
+    *receipts.handlers,
+    *webhooks.handlers,
     *statements.handlers,
     *exports.handlers,
     # operators

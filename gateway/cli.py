@@ -1,7 +1,7 @@
 """The gateway's sub-commands of `motet`: run its processes, and talk to its API.
 
-`tenants`, `keys`, `adapters`, `usage`, `requests` and `billing` have no rights of their own: they are clients
-of the API.
+`tenants`, `keys`, `adapters`, `usage`, `requests`, `billing` and `webhooks` have no rights of their own: they
+are clients of the API.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from gateway.command.options import AsJson, MaybeTenant, TenantName, access_of, 
 from gateway.command.output import says_why, show, show_list
 from gateway.command.requests import requests
 from gateway.command.usage import usage
+from gateway.command.webhooks import webhooks
 from gateway.config import Settings
 
 app = typer.Typer()
@@ -41,6 +42,7 @@ app.add_typer(adapters, name="adapters")
 app.add_typer(usage, name="usage")
 app.add_typer(billing, name="billing")
 app.add_typer(requests, name="requests")
+app.add_typer(webhooks, name="webhooks")
 
 
 @app.command()
@@ -65,7 +67,7 @@ def gateway(
 @app.command()
 @says_why
 def control() -> None:
-    """Run the control process: ledger drain, reconciliation, partitions, the store's upkeep."""
+    """Run the control process: ledger drain, reconciliation, billing, webhooks, upkeep."""
     from gateway.control import CanNotListen, run_control  # noqa: PLC0415  the API's clients need none of it
     from gateway.telemetry import configure_logging  # noqa: PLC0415
 

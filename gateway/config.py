@@ -30,6 +30,8 @@ class Settings(BaseSettings):
     pepper_previous: SecretStr | None = None
     data_key: SecretStr | None = None  # seals answers at rest, >= 32 characters; absent: the pepper does
     data_key_previous: SecretStr | None = None
+    receipt_key: SecretStr | None = None  # tenants' receipt keys come of it, >= 32; absent: the data key
+    receipt_key_previous: SecretStr | None = None
     engine_token: SecretStr  # bearer token of the replicas
     metrics_token: SecretStr | None = None  # asked for at /metrics when set
 
@@ -44,6 +46,9 @@ class Settings(BaseSettings):
     cors_origins: str = ""  # comma-separated; scripts of these may read answers under /v1
     control_host: str = "127.0.0.1"  # where the control process serves /healthz and /metrics
     control_port: int = 8081
+    webhook_networks: str = ""  # comma-separated: where webhooks may go besides the public internet
+    webhook_http: bool = False  # without TLS, into those networks only
+    webhook_ports: str = "443,8443"  # of public endpoints
     billing_issuer: str = "Motet"  # who issues the invoices, on statements and in exports
 
     # limits

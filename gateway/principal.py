@@ -17,6 +17,7 @@ class Scope(StrEnum):
     ADAPTERS_READ = "adapters:read"
     ADAPTERS_WRITE = "adapters:write"  # includes adapters:read
     USAGE_READ = "usage:read"
+    WEBHOOKS = "webhooks"  # set up where a tenant is told of events
 
 
 @dataclass(frozen=True, slots=True)

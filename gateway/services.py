@@ -30,9 +30,13 @@ from gateway.credentials import Peppers
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
+from gateway.receipts.opening import receipt_keys
+from gateway.receipts.service import Receipts
 from gateway.redis import connect
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.service import Tenants
+from gateway.webhooks.opening import open_webhooks
+from gateway.webhooks.service import Webhooks
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +59,8 @@ class Services:
     keys: ApiKeys
     audit: AuditLog
     billing: Billing
+    receipts: Receipts
+    webhooks: Webhooks
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
@@ -106,6 +112,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             keys=ApiKeys(db, peppers, epochs),
             audit=AuditLog(db),
             billing=open_billing(settings, db),
+            receipts=Receipts(db, redis, receipt_keys(settings), settings.journal_dir),
+            webhooks=open_webhooks(settings, db),
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,

@@ -94,6 +94,14 @@ class DataKeys:
         except InvalidTag:
             return None
 
+    def is_current(self, sealed: bytes) -> bool:
+        """False for what is to be sealed again before the previous key is forgotten."""
+        return sealed.startswith(self._current.version)
+
+    def derived(self, purpose: str, tenant: TenantId) -> list[bytes]:
+        """That tenant's keys for the purpose, the current one first; for what a tenant may hold itself."""
+        return [key.of(purpose, tenant) for key in self._by_version.values()]
+
     def macs(self, purpose: str, tenant: TenantId, message: bytes) -> list[bytes]:
         """HMAC-SHA256 of `message` under the current key, and under the previous one if there is one."""
         return [hmac.digest(key.of(purpose, tenant), message, "sha256") for key in self._by_version.values()]

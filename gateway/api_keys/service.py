@@ -16,6 +16,8 @@ from gateway.models import ApiKey
 from gateway.principal import TenantId
 from gateway.tenants import epochs
 from gateway.tenants.epochs import Epochs
+from gateway.webhooks.kinds import EventKind
+from gateway.webhooks.outbox import publish
 
 
 class ApiKeys:
@@ -36,6 +38,8 @@ class ApiKeys:
             await repository.add(session, key)
             details = {"name": wanted.name, "scopes": list(key.scopes)}
             record(session, actor, Change("api_key.create", key.key_id, tenant, details))
+            told = {"key_id": key.key_id, **details}
+            await publish(session, tenant, EventKind.KEY_CREATED, told, once=f"key.created:{key.key_id}")
         return key, secret
 
     async def list_of(self, tenant: TenantId) -> list[ApiKey]:
@@ -51,6 +55,8 @@ class ApiKeys:
                 raise NotFound("There is no such API key.")
             epoch = await epochs.bump(session, tenant)
             record(session, actor, Change("api_key.revoke", key_id, tenant))
+            told = {"key_id": key_id, "name": key.name}
+            await publish(session, tenant, EventKind.KEY_REVOKED, told, once=f"key.revoked:{key_id}")
         await self._epochs.publish(tenant, epoch)
         return key
 

@@ -31,6 +31,7 @@ from gateway.catalog.parts import Parts, UploadLimits, receive_parts
 from gateway.catalog.repository import AdapterRow, Line, NewVersion
 from gateway.catalog.slots import RETRY_AFTER_S, UploadSlots
 from gateway.catalog.spool import Spool
+from gateway.catalog.told import state_changed
 from gateway.db import Database
 from gateway.errors import Conflict, Unavailable, Unprocessable
 from gateway.models import AdapterVersion
@@ -207,6 +208,7 @@ class Intake:
                 version = await repository.add_version(session, adapter, proved.new)
                 await repository.move_alias(session, adapter, LIVE, version.number)
                 record(session, upload.actor, _change(line.tenant, upload.name, version))
+                await state_changed(session, line.tenant, upload.name, version.number, "ready")
             row = await repository.find_adapter(session, line, upload.name)
             assert row is not None
             epoch = await bump(session, line.tenant)

@@ -16,6 +16,7 @@ from gateway.catalog import repository
 from gateway.catalog.names import MAX_VERSION, is_name
 from gateway.catalog.policy import Action, may
 from gateway.catalog.repository import AdapterRow, Line
+from gateway.catalog.told import state_changed
 from gateway.db import Database, TenantRead
 from gateway.errors import NotFound
 from gateway.models import AdapterVersion
@@ -124,6 +125,7 @@ class Lifecycle:
             if not artefacts:
                 raise adapter_not_found(name, number)
             record(session, actor, _change(tenant, name, number))
+            await state_changed(session, tenant, name, number, "retired")
             epoch = await bump(session, tenant)
         await self._epochs.publish(tenant, epoch)
         await self._shelf.clear(tenant, artefacts)

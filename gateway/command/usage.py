@@ -14,8 +14,10 @@ from gateway.command.access import Access
 from gateway.command.api import Api, CommandFailed, segment
 from gateway.command.options import AsJson, Key, MaybeTenant, Month, Token, Url, access_of
 from gateway.command.output import says_why, show, show_list
+from gateway.command.receipts import add_to
 
 usage = typer.Typer(help="What a tenant used, by day and adapter.")
+add_to(usage)
 
 PAUSE_S = 0.5
 COLUMNS = ["day", "adapter", "requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount"]

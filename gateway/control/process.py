@@ -34,6 +34,8 @@ from gateway.replicas.registry import Registry, Replica
 from gateway.usage import repository
 from gateway.usage.drain import drain_dead
 from gateway.usage.watermark import forget_drained, give_up_lost
+from gateway.webhooks.delivery import Deliveries
+from gateway.webhooks.opening import open_deliveries
 
 log = structlog.get_logger(__name__)
 
@@ -90,20 +92,16 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: aio
     replicas = [Replica(url, MotetDriver(session, url, token)) for url in replica_urls(settings)]
     drivers = [replica.driver for replica in replicas]
     hints = ReplicaHints(Registry(replicas))
+    deliveries = open_deliveries(settings, db)
     fsck = Fsck(db, Shelf(db, open_store(settings.store_url), hints))
     try:
         while True:
             reconciler = Reconciler(db, drivers, base_id=base_id, journal_dir=settings.journal_dir)
             try:
                 async with leadership(db) as leader:
-                    await _lead(
-                        leader,
-                        [
-                            *_jobs(db, reconciler, fsck),
-                            *_billing_jobs(open_jobs(settings, db)),
-                            *_memory_jobs(Memory(settings, db)),
-                        ],
-                    )
+                    jobs = [*_jobs(db, reconciler, fsck), *_webhook_jobs(deliveries)]
+                    jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
+                    await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
@@ -133,6 +131,13 @@ def _memory_jobs(memory: Memory) -> list[Job]:
     return [
         Job("request_events", HOURLY_S, memory.keep_events),
         Job("request_minutes", COARSEN_S, memory.coarsen),
+    ]
+
+
+def _webhook_jobs(deliveries: Deliveries) -> list[Job]:
+    return [
+        Job("deliver_webhooks", 1.0, deliveries.run_once),
+        Job("tidy_webhooks", HOURLY_S, deliveries.tidy),
     ]
 
 

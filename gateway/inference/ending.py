@@ -23,6 +23,7 @@ from gateway.events.trace import Step
 from gateway.inference import metrics
 from gateway.inference.call import Attempt, Call, Trip
 from gateway.limits.limiter import Limiter, Reservation
+from gateway.receipts.issuer import Issuer
 from gateway.replicas.driver import Trailer, UpstreamFailed
 from gateway.replicas.metrics import ABORTS
 from gateway.usage.event import BILLED_OUTCOMES, UsageEvent
@@ -76,13 +77,20 @@ class Ending:
     """One per request. `reservation` is None for the gateway's own probes, which no limit holds."""
 
     def __init__(
-        self, trip: Trip, reservation: Reservation | None, limiter: Limiter, journal: Journal
+        self,
+        trip: Trip,
+        reservation: Reservation | None,
+        limiter: Limiter,
+        journal: Journal,
+        receipts: Issuer,
     ) -> None:
         self._trip = trip
         self._reservation = reservation
         self._limiter = limiter
         self._journal = journal
+        self._receipts = receipts
         self._task: asyncio.Task[Record | None] | None = None
+        self.event: UsageEvent | None = None  # the line of the last attempt, once it is durable
 
     async def finish(self, cause: Cause) -> Record | None:
         """Ends the request; gives what its last attempt came to, None if none was at a replica.
@@ -146,16 +154,18 @@ class Ending:
         written, _ = await asyncio.gather(append, self._settle(), return_exceptions=True)
         if isinstance(written, BaseException):
             raise written
+        self.event = written
 
-    async def _append(self, attempt: Attempt, record: Record) -> None:
+    async def _append(self, attempt: Attempt, record: Record) -> UsageEvent:
         """Raises `JournalFailed`; the client is then told of a failure, so the attempt bills nothing."""
-        event = usage_event(self._trip.call, attempt, record)
+        event = self._receipts.price(usage_event(self._trip.call, attempt, record))
         try:
             await self._journal.append(event)
             self._trip.trace.metered = event
         except JournalFailed:
             self._journal.keep(usage_event(self._trip.call, attempt, replace(record, cause=Cause.FAILED)))
             raise
+        return event
 
     async def _settle(self) -> None:
         if self._reservation is not None:

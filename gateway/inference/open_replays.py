@@ -15,6 +15,7 @@ from gateway.idempotency.service import Idempotency
 from gateway.inference.replays import ReplayParts, Replays
 from gateway.inference.response_cache import ResponseCache
 from gateway.limits.limiter import Limiter
+from gateway.receipts.issuer import Issuer
 from gateway.replicas.registry import Registry
 from gateway.usage.journal import Journal
 
@@ -35,6 +36,7 @@ class ReplayNeeds:
     registry: Registry
     limiter: Limiter
     journal: Journal
+    receipts: Issuer
 
 
 def make_replays(needs: ReplayNeeds, *, lease_s: float = LEASE_S) -> Replays:
@@ -59,6 +61,7 @@ def make_replays(needs: ReplayNeeds, *, lease_s: float = LEASE_S) -> Replays:
             registry=needs.registry,
             limiter=needs.limiter,
             journal=needs.journal,
+            receipts=needs.receipts,
             wait_s=settings.response_cache_wait_s,
         )
     )

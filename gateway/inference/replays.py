@@ -30,6 +30,7 @@ from gateway.inference.keeping_client import KeepingClient
 from gateway.inference.response_cache import ResponseCache
 from gateway.inference.response_cache_key import CacheKey, base_digest_of, cache_key, canonical, is_repeatable
 from gateway.limits.limiter import Limiter, Reservation
+from gateway.receipts.issuer import Issuer
 from gateway.replicas.registry import Registry
 from gateway.usage.event import UsageEvent
 from gateway.usage.journal import Journal, JournalFailed
@@ -66,6 +67,7 @@ class ReplayParts:
     registry: Registry
     limiter: Limiter
     journal: Journal
+    receipts: Issuer
     wait_s: float  # for the answer of an equal request that runs; less than a keep-alive's time
 
 
@@ -117,12 +119,14 @@ class Replays:
             if answer.streamed:
                 await client.write(answer.body)
                 await ending.finish("finished")
-                await client.write(answer.terminal, more=False)
+                comment = self.parts.receipts.comment(ending.event)
+                await client.write(comment + answer.terminal, more=False)
             else:
                 await ending.finish("finished")
                 spent_ms = round((time.monotonic() - wish.asked.arrived) * 1000)
                 about = {"content-type": answer.content_type, "openai-processing-ms": str(spent_ms)}
-                await client.respond(200, answer.body, {**about, **client.stream_headers})
+                receipt = self.parts.receipts.headers(ending.event)
+                await client.respond(200, answer.body, {**about, **client.stream_headers, **receipt})
         except JournalFailed:
             trace.error = lost = Unavailable("The request's usage could not be recorded.")
             await client.fail(lost)
@@ -187,6 +191,7 @@ class _KeptEnding:
         self._keeping = keeping
         self._held = held
         self._task: asyncio.Task[None] | None = None
+        self.event: UsageEvent | None = None  # of a hit, once it is durable
 
     async def finish(self, outcome: str) -> None:
         """Exactly once; a second call joins the first. Raises `JournalFailed`."""
@@ -216,9 +221,11 @@ class _KeptEnding:
         request_id = self._asked.request_id if claim is None else claim.hold.request_id
         attempt = self._keeping.attempts_after + 1
         event = hit_event(self._asked, self._kept.answer, request_id, attempt, outcome, bills)
+        event = self._parts.receipts.price(event)
         metrics.ENDED.labels("cached").inc()
         await self._parts.journal.append(event)
         self._asked.trace.metered = event
+        self.event = event
 
 
 def _headers(kept: Kept) -> dict[str, str]:

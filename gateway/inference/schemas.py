@@ -18,6 +18,10 @@ _LIMIT_HEADERS = {
 _ANSWER_HEADERS = {
     **_LIMIT_HEADERS,
     "x-motet-cache": {"schema": {"type": "string", "enum": ["hit", "miss", "off"]}},
+    "x-motet-receipt": {
+        "description": "What was used, signed. A stream has it in a comment before its [DONE].",
+        "schema": {"type": "string"},
+    },
     "idempotent-replayed": {"schema": {"type": "string", "enum": ["true"]}},
 }
 _PARAMETERS = [

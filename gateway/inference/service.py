@@ -36,6 +36,7 @@ from gateway.inference.relay import Relayed, relay
 from gateway.inference.replays import Replays, Wish
 from gateway.limits.limiter import Limiter, Reservation
 from gateway.principal import Principal, TenantId
+from gateway.receipts.issuer import Issuer
 from gateway.replicas.registry import Registry, hint
 from gateway.usage.journal import Journal, JournalFailed
 
@@ -96,6 +97,7 @@ class Parts:
     dispatcher: Dispatcher
     registry: Registry
     journal: Journal
+    receipts: Issuer
     replays: Replays
     recorder: Recorder
     body: BodyLimits
@@ -285,7 +287,8 @@ class Walk:
 
     async def carry(self, trip: Trip, client: Client, reservation: Reservation | None) -> None:
         """Waits, relays and ends. Whatever happens here, the request is metered and settled once."""
-        ending = Ending(trip, reservation, self._parts.limiter, self._parts.journal)
+        parts = self._parts
+        ending = Ending(trip, reservation, parts.limiter, parts.journal, parts.receipts)
         cause = Cause.FAILED
         try:
             with client.watched():
@@ -326,7 +329,8 @@ class Walk:
         finished = record is not None and record.outcome == "finished"
         if trip.keeping is not None and finished:
             trip.keeping.land(attempt)
-        await client.write(_last_bytes(relayed, finished), more=False)
+        receipt = self._parts.receipts.comment(ending.event) if finished and relayed.terminal else b""
+        await client.write(receipt + _last_bytes(relayed, finished), more=False)
 
     async def _unary(self, trip: Trip, client: Client, ending: Ending, attempt: Attempt) -> None:
         assert attempt.upstream is not None
@@ -337,7 +341,8 @@ class Walk:
         record = await ending.finish(Cause.COMPLETE)
         if trip.keeping is not None and record is not None and record.outcome == "finished":
             trip.keeping.land(attempt)
-        headers = {"content-type": content_type, **client.stream_headers, **processing(trip.call)}
+        receipt = self._parts.receipts.headers(ending.event)
+        headers = {"content-type": content_type, **client.stream_headers, **processing(trip.call), **receipt}
         await client.respond(attempt.upstream.status, attempt.first, headers)
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -36,6 +37,7 @@ from gateway.principal import Principal
 from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.exchange import POOL, RedisExchange
 from gateway.queueing.fair_queue import FairQueue
+from gateway.receipts.opening import open_issuer
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
 from gateway.replicas.retry_budget import RetryBudget
@@ -115,6 +117,7 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         stack.push_async_callback(writer.close)  # once all that still runs has ended
         journal = Journal(settings.journal_dir)
         stack.push_async_callback(_close_journal, needs.db, journal)
+        receipts = await open_issuer(settings, needs.db)
         replays = make_replays(
             ReplayNeeds(
                 settings=settings,
@@ -123,12 +126,14 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
                 registry=registry,
                 limiter=limiter,
                 journal=journal,
+                receipts=receipts,
             )
         )
         walk = Walk(_parts(needs, queue, replays, recorder))
         await registry.poll_once()
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
-        for work in (registry.run, limiter.run, replays.run, run_queue, drain, writer.run):
+        prices = partial(receipts.prices.run, needs.db)
+        for work in (registry.run, limiter.run, replays.run, run_queue, drain, prices, writer.run):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         open_requests = OpenRequests(settings.open_requests, settings.open_requests_tenant)
         yield Serving(walk, Probe(walk, needs.base), registry, queue, open_requests, recorder)
@@ -150,6 +155,7 @@ def _parts(needs: Needs, queue: FairQueue, replays: Replays, recorder: Recorder)
         dispatcher=Dispatcher(queue, shared.registry, patience, RetryBudget(settings.retry_share)),
         registry=shared.registry,
         journal=shared.journal,
+        receipts=shared.receipts,
         replays=replays,
         recorder=recorder,
         body=BodyLimits(settings.max_body_bytes, settings.body_timeout_s),

@@ -30,6 +30,9 @@ from gateway.models.usage_rollup import UsageRollup
 from gateway.models.usage_staging import UsageStaging
 from gateway.models.usage_uncounted import UsageUncounted
 from gateway.models.usage_unpriced import UsageUnpriced
+from gateway.models.webhook_delivery import WebhookDelivery
+from gateway.models.webhook_endpoint import WebhookEndpoint
+from gateway.models.webhook_event import WebhookEvent
 
 __all__ = [
     "Adapter",
@@ -62,4 +65,7 @@ __all__ = [
     "UsageUncounted",
     "UsageUnpriced",
     "VersionState",
+    "WebhookDelivery",
+    "WebhookEndpoint",
+    "WebhookEvent",
 ]

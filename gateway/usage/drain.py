@@ -87,13 +87,23 @@ async def drain_dead(db: Database, folder: Path) -> int:
 
 async def journalled(folder: Path) -> set[tuple[UUID, int]]:
     """The attempts that lie in any segment, of live workers too: their rows are on their way."""
-    found: set[tuple[UUID, int]] = set()
+    events = await asyncio.to_thread(_on_disk, folder)
+    return {(event.request_id, event.attempt) for event in events}
+
+
+async def journalled_by(folder: Path, tenant: UUID, request_id: UUID) -> bool:
+    """Whether an attempt of that tenant's request lies in any segment."""
+    events = await asyncio.to_thread(_on_disk, folder)
+    return any((event.request_id, event.tenant_id) == (request_id, tenant) for event in events)
+
+
+def _on_disk(folder: Path) -> list[UsageEvent]:
+    found: list[UsageEvent] = []
     for path in _segments(folder):
         try:
-            events, _ = decode_lines(await asyncio.to_thread(path.read_bytes))
+            found += decode_lines(path.read_bytes())[0]
         except (FileNotFoundError, msgspec.MsgspecError):
             continue  # drained meanwhile, or damaged: then the engine's line is what is left
-        found |= {(event.request_id, event.attempt) for event in events}
     return found
 
 

@@ -147,3 +147,28 @@ def test_from_a_price_to_the_files_of_a_month(
     assert request_id in motet("requests", "list", "--status", "2", "--tenant", tenant).stdout
     (series,) = answer(motet("requests", "metrics", "--json", MOTET_API_KEY=key))["data"]
     assert (series["total"]["served"], series["total"]["completion_tokens"]) == (1, 3)
+    told = answer(motet("usage", "receipt", answered.headers["x-request-id"], "--json", MOTET_API_KEY=key))
+    assert (told["status"], told["receipt"]) == ("final", answered.headers["x-motet-receipt"])
+    (tmp_path / "receipts").write_text(json.dumps(told) + "\n")
+    (tmp_path / "keys").write_text(motet("usage", "receipt-keys", "--json", MOTET_API_KEY=key).stdout)
+    held = ("--keys", str(tmp_path / "keys"), "--export", str(tmp_path / "files"), "--whole")
+    verified = motet("usage", "verify", str(tmp_path / "receipts"), *held)
+    assert verified.returncode == 0, verified.stderr
+
+
+def test_webhooks_are_set_up_and_tried(motet: Motet) -> None:
+    """Under a real leader: a name that no server has is tried, and the log says so."""
+    tenant = answer(motet("tenants", "create", f"told-{uuid4().hex[:8]}", "--json"))["name"]
+    of = ("--tenant", tenant, "--json")
+    made = answer(motet("webhooks", "create", "https://hooks.invalid/motet", *of))
+    hook = made["endpoint"]["id"]
+    assert answer(motet("webhooks", "rotate", hook, *of))["secret"] != made["secret"]
+    sent = answer(motet("webhooks", "ping", hook, *of))
+    until = time.monotonic() + 30
+    while not (log := answer(motet("webhooks", "deliveries", hook, *of)))[0]["attempts"]:
+        assert time.monotonic() < until, log
+        time.sleep(0.5)
+    assert (log[0]["id"], log[0]["last_error"]) == (sent["id"], "its name can't be resolved")
+    assert answer(motet("webhooks", "set", hook, "--status", "disabled", *of))["status"] == "disabled"
+    answer(motet("webhooks", "delete", hook, *of))
+    assert answer(motet("webhooks", "list", *of)) == []

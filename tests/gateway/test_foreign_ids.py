@@ -27,8 +27,10 @@ from gateway.events import repository as events
 from gateway.ids import uuid7
 from gateway.principal import TenantId
 from gateway.services import Services
+from gateway.usage.repository import insert_events
 from tests.gateway.conftest import Operator
-from tests.gateway.events.making import make_event
+from tests.gateway.events.making import make_event as make_request_event
+from tests.gateway.usage.test_journal import make_event
 
 Client = TestClient[Any]
 
@@ -52,6 +54,8 @@ class Owner:
     adapter: str
     export: str
     request: str
+    endpoint: str
+    delivery: str
 
     @property
     def ids(self) -> dict[str, str]:
@@ -65,6 +69,8 @@ class Owner:
             "export_id": self.export,
             "version": "1",
             "request_id": self.request,
+            "endpoint_id": self.endpoint,
+            "delivery_id": self.delivery,
         }
 
 
@@ -85,23 +91,30 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
         row = await repository.lock_or_add_adapter(session, Line(tenant, base.base_id), adapter)
         await repository.add_version(session, row, NewVersion(digest, digest, manifest, 1))
         await repository.move_alias(session, row, LIVE, 1)
-    scopes = ["inference", "adapters:write", "usage:read"]
+    scopes = ["inference", "adapters:write", "usage:read", "webhooks"]
     made = client.post(
         f"/api/v1/tenants/{tenant}/keys", json={"name": "all", "scopes": scopes}, headers=operator.headers
     ).json()
     name = client.get(f"/api/v1/tenants/{tenant}", headers=operator.headers).json()["name"]
     headers = {"authorization": f"Bearer {made['secret']}"}
-    event = make_event(tenant)
+    used = make_event(tenant_id=tenant)
     async with db.system_session() as session:
-        await events.add(session, [event])
+        await insert_events(session, [used])
+        await events.add(session, [make_request_event(tenant, request_id=used.request_id)])
+    export = await _export(client, db, headers)
+    hook = client.post("/v1/webhooks", json={"url": "https://hooks.example/"}, headers=headers).json()
+    endpoint = str(hook["endpoint"]["id"])
+    sent = client.post(f"/v1/webhooks/{endpoint}/ping", headers=headers).json()
     return Owner(
         tenant=tenant,
         name=name,
         key_id=made["key"]["id"],
         headers=headers,
         adapter=adapter,
-        export=await _export(client, db, headers),
-        request=str(event.request_id),
+        export=export,
+        request=str(used.request_id),
+        endpoint=endpoint,
+        delivery=str(sent["id"]),
     )
 
 
@@ -124,7 +137,8 @@ def _nobodys() -> dict[str, str]:
     """Ids of the same form and length that no one has."""
     name = f"a{uuid4().hex[:12]}"
     ids = {"tenant": str(uuid4()), "key_id": "a" * 12, "name": name, "model": name, "number": "1"}
-    return ids | {"export_id": uuid4().hex * 2, "version": "1", "request_id": str(uuid7())}
+    ids |= {"export_id": uuid4().hex * 2, "version": "1"}
+    return ids | {name: str(uuid7()) for name in ("request_id", "endpoint_id", "delivery_id")}
 
 
 def _routes(client: Client) -> list[tuple[str, str, list[str]]]:
@@ -136,6 +150,12 @@ def _routes(client: Client) -> list[tuple[str, str, list[str]]]:
             found.append((method, path, parameters))
     assert len(found) > 15
     return found
+
+
+def _ask(client: Client, method: str, path: str, headers: Mapping[str, str]) -> Response:
+    """With a body that changes nothing where one is read, so that what is told is about the ids."""
+    body = {} if method in ("patch", "post") else None
+    return client.request(method.upper(), path, json=body, headers=dict(headers))
 
 
 def _fill(path: str, ids: Mapping[str, str]) -> str:
@@ -157,7 +177,7 @@ async def test_a_tenant_learns_nothing_from_anothers_ids(client: Client, owners:
         assert set(parameters) <= set(victim.ids), f"teach this test the ids of {path}"
         told = []
         for ids in (victim.ids, _nobodys()):
-            answer = client.request(method.upper(), _fill(path, ids), headers=stranger.headers)
+            answer = _ask(client, method, _fill(path, ids), stranger.headers)
             told.append(_told(answer, ids))
         assert told[0] == told[1], (method, path)
         wanted = 401 if path.startswith("/api/") else 404
@@ -179,7 +199,7 @@ async def test_under_one_tenants_path_anothers_ids_are_unknown(
         told = []
         for ids in (victim.ids, _nobodys()):
             mixed = {**ids, "tenant": str(other.tenant)}
-            answer = client.request(method.upper(), _fill(path, mixed), headers=operator.headers)
+            answer = _ask(client, method, _fill(path, mixed), operator.headers)
             told.append(_told(answer, mixed))
         assert told[0] == told[1], (method, path)
         assert told[0][0] == 404, (method, path, told[0])

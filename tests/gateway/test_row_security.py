@@ -166,6 +166,9 @@ async def test_every_table_that_the_app_role_reaches_has_a_forced_policy(app: As
         "request_events",
         "request_minutes",
         "audit_events",
+        "webhook_events",
+        "webhook_endpoints",
+        "webhook_deliveries",
     }
     assert {name for name, checks in reached.items() if checks != (True, True)} == set()
 

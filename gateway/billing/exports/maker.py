@@ -17,7 +17,7 @@ import structlog
 from adapters.store import NotFound, ObjectStore, StoreError
 from gateway.audit.service import SYSTEM
 from gateway.billing.exports import manifest as manifests
-from gateway.billing.exports import repository
+from gateway.billing.exports import repository, told
 from gateway.billing.exports.files import CSV, MANIFEST, PARQUET, ChargeFiles, written
 from gateway.billing.exports.focus import ChargeGroup, Frame, Residue, Row, residue_row, rows_of
 from gateway.billing.exports.places import current_path, file_path, wanted
@@ -74,6 +74,7 @@ class Maker:
         EXPORTS.labels("failed").inc()
         async with self._db.system_session() as session:
             await repository.move(session, export.id, "failed", reason)
+            await told.failed(session, export, reason)
 
     async def _ask_for_closed(self) -> None:
         async with self._db.system_session() as session:
@@ -97,6 +98,7 @@ class Maker:
                 await self._put(folder / MANIFEST, current_path(export))
         async with self._db.system_session() as session:
             await repository.move(session, export.id, "done")
+            await told.ready(session, export)
         await self._remove_older(export)
 
     async def _write(self, export: BillingExport, folder: Path) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import func, select, text
@@ -54,6 +55,12 @@ async def rows_of(session: SystemRead, version: int) -> list[PriceRow]:
 
 async def count(session: SystemRead) -> int:
     return int(await session.scalar(select(func.count()).select_from(PriceBookVersion)) or 0)
+
+
+async def beginnings(session: SystemRead) -> list[tuple[datetime, int]]:
+    """When each version begins to hold, and its number."""
+    query = select(PriceBookVersion.effective_from, PriceBookVersion.version)
+    return [(begins, version) for begins, version in await session.execute(query)]
 
 
 async def read_book(session: SystemRead, known: Book | None = None) -> Book:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from gateway.audit.service import Actor, Change, record
 from gateway.billing.charging import repository as charging
 from gateway.billing.months import bucket_of, is_bucket
 from gateway.billing.price_book import repository
+from gateway.billing.price_book.in_force import LEAD_S
 from gateway.billing.price_book.prices import (
     Choice,
     Edition,
@@ -53,6 +54,7 @@ class PriceBook:
             await repository.add(session, version, rows)
             await charging.lock(session)
             await charging.retry_unpriced(session, effective_from)
+            _require_lead(wanted)  # again, for the locks may have taken their time
             details = {"effective_from": effective_from.isoformat(), "prices": len(rows), "note": wanted.note}
             record(session, actor, Change("price_book.create", str(version.version), None, details))
         return version, rows
@@ -100,11 +102,16 @@ def _effective(wanted: VersionIn) -> datetime:
             param="effective_from",
             code="invalid_value",
         )
-    if moment < datetime.now(UTC) and not wanted.retroactive:
+    _require_lead(wanted)
+    return moment.astimezone(UTC)
+
+
+def _require_lead(wanted: VersionIn) -> None:
+    """What ends from now on may be told a version that is known now (`in_force.py`)."""
+    if wanted.effective_from < datetime.now(UTC) + timedelta(seconds=LEAD_S) and not wanted.retroactive:
         raise BadRequest(
-            "'effective_from' has passed. With 'retroactive' the version holds for what is not rated yet;"
-            " what is rated already needs a re-rating.",
+            f"'effective_from' has passed, or is less than {LEAD_S:.0f} s ahead. With 'retroactive' the"
+            " version holds for what is not rated yet; what is rated already needs a re-rating.",
             param="effective_from",
             code="invalid_value",
         )
-    return moment.astimezone(UTC)

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
 from gateway.answers.sealing import DataKeys
 from gateway.answers.shelf import Bounds
+from gateway.billing.price_book.in_force import PricesInForce
 from gateway.catalog.resolved import Resolved, ResolvedAdapter
 from gateway.db import Database
 from gateway.envelope import Envelope
@@ -46,6 +48,9 @@ from gateway.principal import Limits, Principal, TenantId
 from gateway.principal import Scope as KeyScope
 from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.fair_queue import FairQueue
+from gateway.receipts.issuer import Issuer
+from gateway.receipts.keys import ReceiptKeys
+from gateway.receipts.receipt import COMMENT
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
 from gateway.sockets import bound_connections
@@ -162,6 +167,15 @@ async def until(happened: Callable[[], object], within_s: float = 5.0) -> None:
     raise AssertionError(f"it did not happen within {within_s} s")
 
 
+def cut_receipt(raw: bytes) -> tuple[bytes, str | None]:
+    """A stream without its receipt, which is each answer's own, and the receipt."""
+    before, comment, rest = raw.partition(COMMENT)
+    if not comment:
+        return raw, None
+    receipt, _, after = rest.partition(b"\n\n")
+    return before + after, receipt.decode()
+
+
 MakeWorker = Callable[..., "asyncio.Future[Worker]"]
 
 
@@ -251,6 +265,7 @@ async def _worker(
                 dispatcher=Dispatcher(queue, registry, patience or Patience(10, 5, 5, 3)),
                 registry=registry,
                 journal=journal,
+                receipts=replays.parts.receipts,
                 body=BodyLimits(8 * 1024 * 1024, 5),
                 client=client,
             )
@@ -274,6 +289,13 @@ async def _worker(
         await journal.close()
 
 
+def prices_in_force() -> PricesInForce:
+    """Version 7, for all that these tests do."""
+    prices = PricesInForce()
+    prices.learn([(datetime(2025, 1, 1, tzinfo=UTC), 7)], datetime.now(UTC) + timedelta(hours=1))
+    return prices
+
+
 def _replays(
     keeping: Keeping, redis: Redis, registry: Registry, limiter: Limiter, journal: Journal
 ) -> Replays:
@@ -295,6 +317,7 @@ def _replays(
             registry=registry,
             limiter=limiter,
             journal=journal,
+            receipts=Issuer(ReceiptKeys(DATA_KEYS), prices_in_force()),
             wait_s=keeping.wait_s,
         )
     )

@@ -1,0 +1,1 @@
+"""Telling tenants' own servers what happened: signed, repeated, and to no address inside."""

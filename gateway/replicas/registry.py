@@ -6,7 +6,9 @@ faster signal. Its set changes while it runs (`roster.py`).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -21,10 +23,15 @@ from gateway.replicas.rules import PoolRule
 from gateway.replicas.want import ANYTHING, Want
 from gateway.replicas.watching import POLL_S, Watching
 from gateway.replicas.weights import Weights
+from gateway.shared_look import SharedLook
 
 __all__ = ["LOAD_TOKENS", "POLL_S", "Load", "Registry", "Replica", "hint"]
 
 log = structlog.get_logger(__name__)
+
+LOOK_S = 0.1
+"""How old a poll may be before a request is refused for want of a replica."""
+LOOK_TIMEOUT_S = 1.0
 
 
 class Registry:
@@ -45,6 +52,7 @@ class Registry:
         self._weights = weights or Weights()
         self._router = router or Router()
         self._watching = Watching(self._hear)
+        self._look: SharedLook[None] = SharedLook(LOOK_S)
         self._replicas: tuple[Replica, ...] = ()
         self._pools: dict[str, tuple[Replica, ...]] = {}
         self.rules: tuple[PoolRule, ...] = ()
@@ -85,6 +93,17 @@ class Registry:
         no replica can take it."""
         able, members = self._able(want, tried)
         return self._router.choose(able, want, members)
+
+    async def choose_now(self, want: Want = ANYTHING, *, tried: Sequence[Replica] = ()) -> Replica | None:
+        """As `choose`, but never None for want of news: another worker, whose poll came after a replica was
+        up, may have told the client already that all is well."""
+        found = self.choose(want, tried=tried)
+        if found is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_TIMEOUT_S):
+                    await self._look(self.poll_once)
+            found = self.choose(want, tried=tried)
+        return found
 
     def send(self, replica: Replica, want: Want) -> Load:
         """A request goes there, and weighs on it until it is released."""

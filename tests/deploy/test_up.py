@@ -103,7 +103,8 @@ def test_a_killed_supervisor_leaves_no_orphan(running_platform: RunningPlatform)
     running_platform.kill()
     assert survivors(processes, 15) == []
     running_platform.start()  # over the remains of a crash
-    assert json.loads(paste(printed_commands(running_platform.said())[0]))["model"] == "pirate"
+    answer = json.loads(paste(printed_commands(running_platform.said())[0]))
+    assert answer.get("model") == "pirate", answer
 
 
 def test_sigterm_while_starting_leaves_nothing(demo_model_dir: Path, tmp_path: Path) -> None:

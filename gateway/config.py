@@ -29,13 +29,20 @@ class Settings(BaseSettings):
     pepper_previous: SecretStr | None = None
     data_key: SecretStr | None = None  # seals answers at rest, >= 32 characters; absent: the pepper does
     data_key_previous: SecretStr | None = None
-    engine_token: SecretStr  # bearer token of the replicas
+    engine_token: SecretStr  # bearer token of the replicas that have none of their own
+    engine_token_previous: SecretStr | None = None  # still sent to those that don't take the new one yet
+    registration_token: SecretStr | None = None  # with it replicas register themselves; absent: none may
+    registration_token_previous: SecretStr | None = None
     metrics_token: SecretStr | None = None  # asked for at /metrics when set
 
     # what is served
     base_model: str  # folder of the base model: tokenizer, template and shapes are read here, never weights
     base_name: str  # its public id
-    replicas: str = ""  # comma-separated URLs
+    base_digests: str = ""  # comma-separated weights that may serve it, or "any"; "" = as the database says
+    replicas: str = ""  # comma-separated URLs of replicas, besides those that are registered
+    replica_ca: Path | None = None  # PEM of who signs certificates of replicas; None = the system's
+    replica_client_cert: Path | None = None  # PEM that is shown to replicas, with its key
+    replica_client_key: Path | None = None
     public_url: str = "http://127.0.0.1:8080"
     control_host: str = "127.0.0.1"  # where the control process serves /healthz and /metrics
     control_port: int = 8081

@@ -30,6 +30,7 @@ from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.redis import connect
+from gateway.replicas.service import Replicas
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.service import Tenants
 
@@ -56,6 +57,7 @@ class Services:
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
+    replicas: Replicas
     serving: Serving
 
     @property
@@ -105,6 +107,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,
+            replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )
 

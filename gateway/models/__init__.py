@@ -16,9 +16,10 @@ from gateway.models.billing_export import BillingExport
 from gateway.models.billing_period import BillingPeriod
 from gateway.models.billing_statement import BillingStatement
 from gateway.models.journal_cursor import JournalCursor
+from gateway.models.pool_rule import PoolRule
 from gateway.models.price import Price
 from gateway.models.price_book_version import PriceBookVersion
-from gateway.models.replica import Replica, ReplicaState
+from gateway.models.replica import Replica, ReplicaSource, ReplicaState
 from gateway.models.tenant import Tenant, TenantStatus
 from gateway.models.usage_arrival import UsageArrival
 from gateway.models.usage_charge import UsageCharge
@@ -43,9 +44,11 @@ __all__ = [
     "BillingPeriod",
     "BillingStatement",
     "JournalCursor",
+    "PoolRule",
     "Price",
     "PriceBookVersion",
     "Replica",
+    "ReplicaSource",
     "ReplicaState",
     "Tenant",
     "TenantStatus",

@@ -48,6 +48,7 @@ class Registry:
         router: Router | None = None,
     ) -> None:
         self._on_change = on_change
+        self._told: int | None = None
         self._running = running
         self._weights = weights or Weights()
         self._router = router or Router()
@@ -85,8 +86,9 @@ class Registry:
                 for pool in replica.pools:
                     pools.setdefault(pool, []).append(replica)
         self._pools = {pool: tuple(members) for pool, members in pools.items()}
-        if self._on_change is not None:
-            self._on_change(self.num_healthy)
+        if self._on_change is not None and self._told != self.num_healthy:
+            self._told = self.num_healthy
+            self._on_change(self._told)
 
     def choose(self, want: Want = ANYTHING, *, tried: Sequence[Replica] = ()) -> Replica | None:
         """The best usable replica, one not yet tried if there is any, else not the one tried last; None when
@@ -130,6 +132,8 @@ class Registry:
 
     def expect_weights(self, weights: Weights) -> None:
         """Which weights may serve, from now on."""
+        if weights == self._weights:
+            return
         self._weights = weights
         for replica in self._replicas:
             self._judge(replica)

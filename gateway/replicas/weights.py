@@ -23,6 +23,8 @@ class Weights:
             return None if vouched else "it does not say which base it holds"
         if view.base_id != self.base_id:
             return f"it holds another base, {view.base_id[:16]}"
-        if self.digests is not None and view.base_digest is not None and view.base_digest not in self.digests:
-            return f"it holds other weights, {view.base_digest[:16]}"
-        return None
+        if self.digests is None or view.base_digest in self.digests:
+            return None
+        if view.base_digest is None:
+            return None if vouched else "it does not say which weights it holds"
+        return f"it holds other weights, {view.base_digest[:16]}"

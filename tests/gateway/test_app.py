@@ -21,6 +21,7 @@ from migrations import async_url
 from tests.gateway.conftest import Operator
 
 PUBLIC = {
+    ("/api/v1/replica-registration", "put"),
     ("/api/v1/session", "post"),
     ("/healthz", "get"),
     ("/metrics", "get"),
@@ -35,7 +36,7 @@ def operations(client: Client) -> list[tuple[str, str, bool]]:
 
 
 def concrete(path: str) -> str:
-    values = {"tenant": str(uuid4()), "number": "1", "version": "1"}
+    values = {"tenant": str(uuid4()), "number": "1", "version": "1", "replica": str(uuid4())}
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "x"), path)
 
 

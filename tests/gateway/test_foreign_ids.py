@@ -60,6 +60,7 @@ class Owner:
             "number": "1",
             "export_id": self.export,
             "version": "1",
+            "replica": str(self.tenant),
         }
 
 
@@ -108,7 +109,7 @@ def _nobodys() -> dict[str, str]:
     """Ids of the same form and length that no one has."""
     name = f"a{uuid4().hex[:12]}"
     ids = {"tenant": str(uuid4()), "key_id": "a" * 12, "name": name, "model": name, "number": "1"}
-    return ids | {"export_id": uuid4().hex * 2, "version": "1"}
+    return ids | {"export_id": uuid4().hex * 2, "version": "1", "replica": str(uuid4())}
 
 
 def _routes(client: Client) -> list[tuple[str, str, list[str]]]:

@@ -1,6 +1,7 @@
 """The gateway's sub-commands of `motet`: run its processes, and talk to its API.
 
-`tenants`, `keys`, `adapters`, `usage` and `billing` have no rights of their own: they are clients of the API.
+`tenants`, `keys`, `adapters`, `usage`, `billing` and `replicas` have no rights of their own: they are clients
+of the API.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gateway.command.api import CommandFailed, segment
 from gateway.command.billing import billing
 from gateway.command.options import AsJson, MaybeTenant, TenantName, access_of, connect
 from gateway.command.output import says_why, show, show_list
+from gateway.command.replicas import replicas
 from gateway.command.usage import usage
 from gateway.config import Settings
 
@@ -38,6 +40,7 @@ app.add_typer(keys, name="keys")
 app.add_typer(adapters, name="adapters")
 app.add_typer(usage, name="usage")
 app.add_typer(billing, name="billing")
+app.add_typer(replicas, name="replicas")
 
 
 @app.command()

@@ -15,7 +15,7 @@ from gateway.db import Database
 from gateway.replicas.drivers.motet import MotetDriver
 from gateway.replicas.registry import Registry
 from gateway.replicas.roster import Roster, RosterNeeds
-from gateway.replicas.secrets import ReplicaTokens
+from gateway.replicas.tokens import ReplicaTokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from gateway.replicas.drivers.motet import MotetDriver
 from gateway.replicas.registry import Registry
 from gateway.replicas.replica import Replica
 from gateway.replicas.rules import PoolRule
-from gateway.replicas.secrets import ReplicaTokens
+from gateway.replicas.tokens import ReplicaTokens
 from gateway.replicas.weights import Weights
 
 log = structlog.get_logger(__name__)

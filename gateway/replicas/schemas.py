@@ -13,7 +13,7 @@ from gateway.models import PoolRule, Replica, ReplicaSource, ReplicaState
 from gateway.replicas import registry
 from gateway.replicas.breaker import BreakerState
 from gateway.replicas.rules import MAX_RULES
-from gateway.replicas.secrets import MAX_CHARACTERS, MIN_CHARACTERS
+from gateway.replicas.tokens import MAX_CHARACTERS, MIN_CHARACTERS
 
 MAX_POOLS = 8
 MAX_DIGESTS = 16

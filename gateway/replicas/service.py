@@ -27,7 +27,7 @@ from gateway.replicas.schemas import (
     RuleBody,
     WeightsOut,
 )
-from gateway.replicas.secrets import ReplicaTokens, new_token
+from gateway.replicas.tokens import ReplicaTokens, new_token
 
 MAX_REPLICAS: Final = 256
 """Of one base, those that were removed lately included."""

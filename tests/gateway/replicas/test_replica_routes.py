@@ -104,7 +104,7 @@ async def test_tokens_are_sealed_and_never_shown(client: Client, operator: Opera
     shown = client.get("/api/v1/replicas?limit=200", headers=operator.headers).text
     for secret in (first, second, made_up):
         assert secret not in log + shown
-        assert secret.encode() not in row.token + row.token_previous
+        assert secret.encode() not in (row.token or b"") + (row.token_previous or b"")
 
 
 async def test_one_without_a_token_of_its_own_may_go_on_with_the_shared_one(
@@ -121,7 +121,8 @@ async def test_a_replica_registers_itself(
     client: Client, operator: Operator, db: Database, registering: dict[str, str]
 ) -> None:
     base_id = services(client).catalog.base.base_id
-    said = {"url": url(), "base_id": base_id, "token": "own-token-0123456789", "pools": ["batch"]}
+    where = url()
+    said = {"url": where, "base_id": base_id, "token": "own-token-0123456789", "pools": ["batch"]}
     path = "/api/v1/replica-registration"
     for headers in ({}, {"authorization": "Bearer wrong"}, operator.headers):
         refused = client.put(path, json=said, headers=headers)
@@ -132,9 +133,9 @@ async def test_a_replica_registers_itself(
     restarted = client.put(path, json=said | {"token": "new-token-0123456789"}, headers=registering)
     assert restarted.json()["id"] == first.json()["id"]
     async with db.system_reader() as session:
-        row = (await session.scalars(select(Replica).where(Replica.url == said["url"]))).one()
+        row = (await session.scalars(select(Replica).where(Replica.url == where))).one()
     assert services(client).serving.fleet.tokens.of(row) == ("new-token-0123456789", "own-token-0123456789")
-    assert actions(client, operator, said["url"]) == ["replica.rotate_token", "replica.register"]
+    assert actions(client, operator, where) == ["replica.rotate_token", "replica.register"]
     shown = client.get(f"/api/v1/replicas/{row.id}", headers=operator.headers).json()
     assert (shown["source"], shown["pools"]) == ("self", ["batch"])
 
@@ -171,7 +172,7 @@ async def test_what_can_not_be_is_refused(client: Client, operator: Operator) ->
 
 
 async def test_rules_are_replaced_as_a_whole(client: Client, operator: Operator) -> None:
-    rules = [
+    rules: list[dict[str, Any]] = [
         {"pool": "long", "min_prompt_tokens": 8000},
         {"pool": "batch", "service_class": "batch", "fallback": False},
         {"pool": "own", "tenant": str(uuid4()), "adapter": "pirate"},

@@ -1,7 +1,8 @@
 """Follows what each replica says of itself: a stream of its states, which tells every change as it happens;
 where there is none (another engine, or too many watchers), a look each second.
 
-A stream that breaks off or falls silent means nothing but that the replica has to be asked.
+A stream that breaks off or falls silent means nothing but that the replica has to be asked; and since a server
+whose core hangs still streams, it is asked now and then in any case.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from gateway.replicas.replica import Replica
 log = structlog.get_logger(__name__)
 
 POLL_S: Final = 1.0
+ASK_S: Final = 5.0
+"""Between two looks while a stream is followed."""
 MEASURE_S: Final = 1.0
 
 Hear = Callable[[Replica, ReplicaView | None, str], None]
@@ -67,7 +70,7 @@ class Watching:
         while True:
             try:
                 if await self._poll(replica):
-                    await self._follow(replica)
+                    await self._follow_and_ask(replica)
             except Exception:  # a fault of ours must not leave a replica unwatched
                 log.critical("replica_watch_failed", url=replica.url, exc_info=True)
             await asyncio.sleep(POLL_S)
@@ -82,6 +85,16 @@ class Watching:
             view, reason = None, str(error)
         self._hear(replica, view, reason)
         return view is not None
+
+    async def _follow_and_ask(self, replica: Replica) -> None:
+        following = asyncio.create_task(self._follow(replica))
+        try:
+            while not (await asyncio.wait({following}, timeout=ASK_S))[0]:
+                if not await self._poll(replica):
+                    return
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def _follow(self, replica: Replica) -> None:
         """Until the stream ends, or says that the replica is not ready."""

@@ -25,6 +25,7 @@ class Engine:
     streams: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: bool = False
+    ready: bool = True
 
     @asynccontextmanager
     async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[Engine]:
@@ -58,7 +59,7 @@ class Engine:
         return answer
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        return web.Response()
+        return web.Response(status=200 if self.ready else 503)
 
     async def _state(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("once"):

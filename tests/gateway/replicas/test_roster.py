@@ -18,6 +18,7 @@ from gateway.audit.service import SYSTEM
 from gateway.catalog.repository import Line
 from gateway.db import Database
 from gateway.models import BaseModel, Replica, ReplicaState
+from gateway.replicas import watching as watching_module
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry
 from gateway.replicas.replica import IN_HOST, ON_DISK
@@ -236,6 +237,22 @@ async def test_a_stream_of_states_tells_changes_as_they_happen(world: World) -> 
         await until(partial(told, artefact))
     assert replica.residency("x") == ON_DISK
     assert engine.asked == 5, "two looks at first, one before the stream, and nothing more"
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_a_core_that_hangs_behind_its_stream_is_noticed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching_module, "ASK_S", 0.05)
+    engine = await world.engine()
+    registry, _ = await world.worker(engine)
+    watching = asyncio.create_task(registry.run())
+    await until(lambda: engine.streams == 1)
+    engine.ready = False
+    await until(lambda: registry.num_healthy == 0)
+    engine.ready = True
+    await until(lambda: registry.num_healthy == 1)
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
 

@@ -92,6 +92,7 @@ class Watching:
             while not (await asyncio.wait({following}, timeout=ASK_S))[0]:
                 if not await self._poll(replica):
                     return
+            following.result()
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)

@@ -31,8 +31,8 @@ class Settings(BaseSettings):
     data_key_previous: SecretStr | None = None
     engine_token: SecretStr  # bearer token of the replicas that have none of their own
     engine_token_previous: SecretStr | None = None  # still sent to those that don't take the new one yet
-    registration_token: SecretStr | None = None  # with it replicas register themselves; absent: none may
-    registration_token_previous: SecretStr | None = None
+    registration_token: SecretStr | None = Field(default=None, min_length=16)  # absent: no replica registers
+    registration_token_previous: SecretStr | None = Field(default=None, min_length=16)
     metrics_token: SecretStr | None = None  # asked for at /metrics when set
 
     # what is served

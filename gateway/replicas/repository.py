@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import delete, func, literal, or_, select, update
@@ -13,10 +13,17 @@ from sqlalchemy.dialects.postgresql import insert
 from gateway.db import SystemRead, SystemWrite
 from gateway.models import BaseModel, PoolRule, Replica, ReplicaSource, ReplicaState
 
+MAX_ROWS: Final = 1_024
+
 
 async def all_of(session: SystemRead, base_id: str) -> list[Replica]:
-    """Every replica of the base, also those that were removed lately; oldest first."""
-    statement = select(Replica).where(Replica.base_id == base_id).order_by(Replica.created_at, Replica.id)
+    """Every replica of the base, also those that were removed lately; newest first, at most `MAX_ROWS`."""
+    statement = (
+        select(Replica)
+        .where(Replica.base_id == base_id)
+        .order_by(Replica.created_at.desc(), Replica.id)
+        .limit(MAX_ROWS)
+    )
     return list((await session.scalars(statement)).all())
 
 
@@ -46,8 +53,17 @@ async def by_url(session: SystemWrite, url: str) -> Replica | None:
     return (await session.scalars(statement)).one_or_none()
 
 
-async def count(session: SystemRead, base_id: str) -> int:
-    statement = select(func.count()).select_from(Replica).where(Replica.base_id == base_id)
+async def count(session: SystemRead, base_id: str, silent_after: timedelta) -> int:
+    """Without those that were removed, or registered themselves and then fell silent."""
+    statement = (
+        select(func.count())
+        .select_from(Replica)
+        .where(
+            Replica.base_id == base_id,
+            Replica.removed_at.is_(None),
+            or_(Replica.source != ReplicaSource.SELF, Replica.seen_at > func.now() - silent_after),
+        )
+    )
     return (await session.scalars(statement)).one()
 
 
@@ -89,6 +105,7 @@ async def purge(session: SystemWrite, base_id: str, after: timedelta) -> list[st
         delete(Replica)
         .where(
             Replica.base_id == base_id,
+            Replica.source != ReplicaSource.LISTED,  # else it would come back: the settings name it still
             Replica.seen_at < long_ago,
             or_(Replica.removed_at < long_ago, Replica.source == ReplicaSource.SELF),
         )

@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 from pydantic import SecretStr
 from sqlalchemy import func
+from sqlalchemy.exc import IntegrityError
 
 from gateway.audit.service import SYSTEM, Actor, Change, record
 from gateway.db import Database, SystemWrite
@@ -30,7 +31,8 @@ from gateway.replicas.schemas import (
 from gateway.replicas.tokens import ReplicaTokens, new_token
 
 MAX_REPLICAS: Final = 256
-"""Of one base, those that were removed lately included."""
+"""Of one base; those that registered themselves count while they say that they are there."""
+SILENT_AFTER: Final = timedelta(minutes=10)
 HEARTBEAT_S: Final = 5.0
 FORGET_AFTER: Final = timedelta(days=1)
 """A removed or silent replica's journal may be read so long."""
@@ -178,13 +180,16 @@ class Replicas:
         if removed is not None:
             await session.delete(removed)
             await session.flush()
-        if await repository.count(session, self._base_id) >= MAX_REPLICAS:
+        if await repository.count(session, self._base_id, SILENT_AFTER) >= MAX_REPLICAS:
             raise Conflict(
                 f"There are {MAX_REPLICAS} replicas already; remove some.", code="too_many_replicas"
             )
         row = Replica(url=url, base_id=self._base_id, state=ReplicaState.UP, **values)
         session.add(row)
-        await session.flush()
+        try:
+            await session.flush()
+        except IntegrityError as error:
+            raise Conflict("It was registered at this moment by another request.", param="url") from error
         await session.refresh(row)
         return row
 

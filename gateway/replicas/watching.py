@@ -1,8 +1,8 @@
 """Follows what each replica says of itself: a stream of its states, which tells every change as it happens;
 where there is none (another engine, or too many watchers), a look each second.
 
-A stream that breaks off or falls silent means nothing but that the replica has to be asked; and since a server
-whose core hangs still streams, it is asked now and then in any case.
+A stream that breaks off or falls silent means nothing but that the replica has to be asked; and since a
+server whose core hangs still streams, it is asked now and then in any case.
 """
 
 from __future__ import annotations

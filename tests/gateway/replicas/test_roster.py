@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from uuid import uuid4
 
+import msgspec
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import select, update
@@ -17,13 +18,15 @@ from gateway.answers.sealing import DataKeys
 from gateway.audit.service import SYSTEM
 from gateway.catalog.repository import Line
 from gateway.db import Database
+from gateway.errors import Conflict
 from gateway.models import BaseModel, Replica, ReplicaState
+from gateway.replicas import service as service_module
 from gateway.replicas import watching as watching_module
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry
 from gateway.replicas.replica import IN_HOST, ON_DISK
 from gateway.replicas.roster import Roster, RosterNeeds
-from gateway.replicas.schemas import ReplicaCreate, ReplicaPatch, RuleBody
+from gateway.replicas.schemas import Registration, ReplicaCreate, ReplicaPatch, RuleBody
 from gateway.replicas.service import Replicas, purge
 from gateway.replicas.tokens import ReplicaTokens
 from gateway.replicas.want import Want
@@ -112,6 +115,12 @@ async def test_a_listed_replica_can_be_drained_and_removed_too(world: World) -> 
     await world.service.remove(SYSTEM, row.id)
     again, _ = await world.worker(listed)
     assert again.all == []
+    long_ago = Replica.created_at - timedelta(days=2)
+    async with world.db.system_session() as session:
+        await session.execute(
+            update(Replica).where(Replica.id == row.id).values(seen_at=long_ago, removed_at=long_ago)
+        )
+    assert await purge(world.db, world.base_id) == 0, "the settings would bring it back"
 
 
 async def test_other_weights_get_nothing_until_they_are_admitted(world: World) -> None:
@@ -278,3 +287,29 @@ async def test_bases_do_not_mix(world: World, db: Database) -> None:
     registry, _ = await world.worker()
     assert registry.all == []
     assert await world.service.page(None, 10) == []
+
+
+async def test_one_that_registers_twice_at_a_time_is_one(world: World) -> None:
+    said = Registration("http://r.example:1", world.base_id, "own-token-0123456789", WEIGHTS)
+    told = await asyncio.gather(*(world.service.register(said) for _ in range(4)), return_exceptions=True)
+    refused = [one for one in told if isinstance(one, BaseException)]
+    assert all(isinstance(one, Conflict) for one in refused)
+    assert len({one.id for one in told if not isinstance(one, BaseException)}) == 1
+    assert len(await world.service.page(None, 10)) == 1
+
+
+async def test_there_are_only_so_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "MAX_REPLICAS", 2)
+    said = Registration("http://r0.example:1", world.base_id, "own-token-0123456789", WEIGHTS)
+    for number in range(2):
+        await world.service.register(msgspec.structs.replace(said, url=f"http://r{number}.example:1"))
+    third = msgspec.structs.replace(said, url="http://r2.example:1")
+    with pytest.raises(Conflict, match="2 replicas"):
+        await world.service.register(third)
+    async with world.db.system_session() as session:
+        await session.execute(
+            update(Replica)
+            .where(Replica.url == "http://r0.example:1")
+            .values(seen_at=Replica.created_at - timedelta(hours=1))
+        )
+    assert (await world.service.register(third)).state == ReplicaState.UP

@@ -40,6 +40,7 @@ SUB_COMMANDS = (
     SubCommand("billing", "gateway.cli", "Price book, statements, re-rating."),
     SubCommand("requests", "gateway.cli", "Requests of the last days: why one was refused or slow."),
     SubCommand("webhooks", "gateway.cli", "Where a tenant is told of events."),
+    SubCommand("replicas", "gateway.cli", "List, register, drain and remove replicas."),
 )
 
 

@@ -32,6 +32,15 @@ class EngineSettings(BaseSettings):
     token: SecretStr  # bearer token of every route but /healthz
     token_previous: SecretStr | None = None  # still taken while the token is rotated
 
+    # who may find it
+    register_url: str = ""  # gateway that it registers with; "" = it doesn't, and is listed or added there
+    register_token: SecretStr | None = None  # the gateway's MOTET_REGISTRATION_TOKEN
+    advertise_url: str = ""  # how gateways reach it
+    pools: str = "general"  # comma-separated pools that it is in
+    tls_cert: Path | None = None  # PEM, its key beside it in tls_key: it then speaks https
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None  # PEM of who signs gateways' certificates; None = none is asked for
+
     # where
     host: str = "127.0.0.1"
     port: int = Field(8090, ge=0, le=65_535)  # 0 = any free one
@@ -107,6 +116,18 @@ class EngineSettings(BaseSettings):
         if self.token_budget <= self.max_running:
             raise ValueError("token_budget must be more than max_running: else prompts starve behind answers")
         return self
+
+    @model_validator(mode="after")
+    def _can_register(self) -> EngineSettings:
+        if self.register_url and (self.register_token is None or not self.advertise_url):
+            raise ValueError("register_url needs register_token and advertise_url")
+        if (self.tls_cert is None) != (self.tls_key is None) or (self.tls_client_ca and not self.tls_cert):
+            raise ValueError("tls_cert and tls_key go together, and tls_client_ca needs them")
+        return self
+
+    @property
+    def pool_names(self) -> list[str]:
+        return [name.strip() for name in self.pools.split(",") if name.strip()]
 
     @property
     def base_name(self) -> str:

@@ -32,6 +32,7 @@ from gateway.events import routes as events
 from gateway.inference import routes as inference
 from gateway.principal import Admin, Principal
 from gateway.receipts import routes as receipts
+from gateway.replicas import routes as replicas
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
@@ -69,6 +70,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *caches.handlers,
     *api_keys.handlers,
     *audit.handlers,
+    *replicas.handlers,
     *price_book.handlers,
     *rerating.handlers,
 ]

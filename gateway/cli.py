@@ -1,7 +1,6 @@
 """The gateway's sub-commands of `motet`: run its processes, and talk to its API.
 
-`tenants`, `keys`, `adapters`, `usage`, `requests`, `billing` and `webhooks` have no rights of their own: they
-are clients of the API.
+All but `gateway` and `control` have no rights of their own: they are clients of the API.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from gateway.command.api import CommandFailed, segment
 from gateway.command.billing import billing
 from gateway.command.options import AsJson, MaybeTenant, TenantName, access_of, connect
 from gateway.command.output import says_why, show, show_list
+from gateway.command.replicas import replicas
 from gateway.command.requests import requests
 from gateway.command.usage import usage
 from gateway.command.webhooks import webhooks
@@ -43,6 +43,7 @@ app.add_typer(usage, name="usage")
 app.add_typer(billing, name="billing")
 app.add_typer(requests, name="requests")
 app.add_typer(webhooks, name="webhooks")
+app.add_typer(replicas, name="replicas")
 
 
 @app.command()

@@ -32,13 +32,20 @@ class Settings(BaseSettings):
     data_key_previous: SecretStr | None = None
     receipt_key: SecretStr | None = None  # tenants' receipt keys come of it, >= 32; absent: the data key
     receipt_key_previous: SecretStr | None = None
-    engine_token: SecretStr  # bearer token of the replicas
+    engine_token: SecretStr  # bearer token of the replicas that have none of their own
+    engine_token_previous: SecretStr | None = None  # still sent to those that don't take the new one yet
+    registration_token: SecretStr | None = Field(default=None, min_length=16)  # absent: no replica registers
+    registration_token_previous: SecretStr | None = Field(default=None, min_length=16)
     metrics_token: SecretStr | None = None  # asked for at /metrics when set
 
     # what is served
     base_model: str  # folder of the base model: tokenizer, template and shapes are read here, never weights
     base_name: str  # its public id
-    replicas: str = ""  # comma-separated URLs
+    base_digests: str = ""  # comma-separated weights that may serve it, or "any"; "" = as the database says
+    replicas: str = ""  # comma-separated URLs of replicas, besides those that are registered
+    replica_ca: Path | None = None  # PEM of who signs certificates of replicas; None = the system's
+    replica_client_cert: Path | None = None  # PEM that is shown to replicas, with its key
+    replica_client_key: Path | None = None
     public_url: str = "http://127.0.0.1:8080"
     trusted_proxies: str = ""  # comma-separated networks of reverse proxies that tell whom they speak for
     forwarded_header: ForwardedHeader = ForwardedHeader.X_FORWARDED_FOR  # the one that they write

@@ -33,6 +33,7 @@ from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.receipts.opening import receipt_keys
 from gateway.receipts.service import Receipts
 from gateway.redis import connect
+from gateway.replicas.service import Replicas
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.service import Tenants
 from gateway.webhooks.opening import open_webhooks
@@ -64,6 +65,7 @@ class Services:
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
+    replicas: Replicas
     serving: Serving
 
     @property
@@ -117,6 +119,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,
+            replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )
 

@@ -106,6 +106,7 @@ class Plan:
             "MOTET_JOURNAL_DIR": str(self.home.journal("gateway")),
             "MOTET_PEPPER": self.pepper,
             "MOTET_REPLICAS": ",".join(self.engines.urls),
+            "MOTET_BASE_DIGESTS": "any",  # they are all started here, with the same settings
             "MOTET_PUBLIC_URL": self.public_url,
             "MOTET_WORKERS": str(self.workers),
             "MOTET_DRAIN_S": str(DRAIN_S),

@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import signal
 import socket
+import ssl
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from engine.server.core_child import CoreChild
 from engine.server.core_client import ClientLimits, CoreClient, CoreLost
 from engine.server.http_protocol import BoundedHttp
 from engine.server.metrics import Metrics
+from engine.server.registration import keep_registered
 from engine.server.token_text import TokenText
 
 log = structlog.get_logger("engine.server")
@@ -97,6 +99,8 @@ class Replica:
             asyncio.create_task(self._watch_start()),
             asyncio.create_task(self._watch_silence()),
         ]
+        if self._settings.register_url:
+            tasks.append(asyncio.create_task(keep_registered(self._settings, self._client.ready)))
         log.info(
             "listening", host=self._settings.host, port=listener.getsockname()[1], core_pid=self._child.pid
         )
@@ -181,6 +185,10 @@ class _Http(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=settings.keep_alive_s,
+                ssl_certfile=settings.tls_cert,
+                ssl_keyfile=settings.tls_key,
+                ssl_ca_certs=None if settings.tls_client_ca is None else str(settings.tls_client_ca),
+                ssl_cert_reqs=ssl.CERT_NONE if settings.tls_client_ca is None else ssl.CERT_REQUIRED,
                 timeout_graceful_shutdown=round(settings.drain_s) + END_GRACE_S,
             )
         )

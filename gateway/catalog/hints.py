@@ -10,7 +10,8 @@ from typing import Any
 import structlog
 
 from gateway.principal import TenantId
-from gateway.replicas.registry import Registry, Replica
+from gateway.replicas.registry import Registry
+from gateway.replicas.replica import Replica
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +35,7 @@ class ReplicaHints:
     def retire(self, owner: TenantId, artefact: str) -> None:
         """To all: they forget it once nothing runs on it."""
         for replica in self._registry.all:
+            replica.forget(artefact)
             self._send(replica, partial(replica.driver.retire, artefact, str(owner)))
 
     async def close(self) -> None:

@@ -43,6 +43,9 @@ class Api:
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         return self._call("POST", path, body=body)
 
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self._call("PUT", path, body=body)
+
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         return self._call("PATCH", path, body=body)
 

@@ -28,9 +28,10 @@ from gateway.control.reconcile import Reconciler
 from gateway.control.web import served
 from gateway.db import Database
 from gateway.errors import Unavailable
-from gateway.inference.serving import replica_urls
-from gateway.replicas.drivers.motet import MotetDriver, make_session
-from gateway.replicas.registry import Registry, Replica
+from gateway.replicas.drivers.motet import make_session
+from gateway.replicas.opening import Fleet, open_fleet
+from gateway.replicas.service import purge
+from gateway.replicas.tls import replica_tls
 from gateway.usage import repository
 from gateway.usage.drain import drain_dead
 from gateway.usage.watermark import forget_drained, give_up_lost
@@ -66,7 +67,9 @@ async def run_control(settings: Settings) -> None:
     db = Database(settings.database_url, settings.database_system_url)
     try:
         async with (
-            make_session(connect_timeout_s=settings.connect_timeout_s, max_connections=4) as session,
+            make_session(
+                connect_timeout_s=settings.connect_timeout_s, max_connections=4, tls=replica_tls(settings)
+            ) as session,
             served(settings),
             _repeated([_drain(db, settings)]),
         ):
@@ -87,20 +90,20 @@ def _drain(db: Database, settings: Settings) -> Job:
 
 
 async def _lead_whenever_possible(db: Database, settings: Settings, session: aiohttp.ClientSession) -> None:
-    base_id = BaseSpec.from_dir(Path(settings.base_model), settings.base_name).base_id
-    token = settings.engine_token.get_secret_value()
-    replicas = [Replica(url, MotetDriver(session, url, token)) for url in replica_urls(settings)]
-    drivers = [replica.driver for replica in replicas]
-    hints = ReplicaHints(Registry(replicas))
     deliveries = open_deliveries(settings, db)
+    base = BaseSpec.from_dir(Path(settings.base_model), settings.base_name)
+    base_id = base.base_id
+    fleet = open_fleet(settings, db, base, session, keep_removed=True)
+    hints = ReplicaHints(fleet.registry)
     fsck = Fsck(db, Shelf(db, open_store(settings.store_url), hints))
     try:
         while True:
-            reconciler = Reconciler(db, drivers, base_id=base_id, journal_dir=settings.journal_dir)
+            reconciler = Reconciler(db, (), base_id=base_id, journal_dir=settings.journal_dir)
             try:
                 async with leadership(db) as leader:
                     jobs = [*_jobs(db, reconciler, fsck), *_webhook_jobs(deliveries)]
                     jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
+                    jobs += _replica_jobs(db, base_id, fleet, reconciler)
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
@@ -112,10 +115,21 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: aio
 def _jobs(db: Database, reconciler: Reconciler, fsck: Fsck) -> list[Job]:
     return [
         Job("partitions", HOURLY_S, lambda: ensure_partitions(db)),
-        Job("reconcile", ROUND_S, reconciler.run_once),
         Job("give_up_uncounted", HOURLY_S, lambda: _give_up(db)),
         Job("remove_orphans", HOURLY_S, fsck.remove_orphans),
         Job("find_missing", DAILY_S, fsck.find_missing),
+    ]
+
+
+def _replica_jobs(db: Database, base_id: str, fleet: Fleet, reconciler: Reconciler) -> list[Job]:
+    async def reconcile() -> int:
+        await fleet.roster.refresh()
+        reconciler.read_from(fleet.roster.drivers)
+        return await reconciler.run_once()
+
+    return [
+        Job("reconcile", ROUND_S, reconcile),
+        Job("forget_replicas", HOURLY_S, lambda: purge(db, base_id)),
     ]
 
 

@@ -14,6 +14,7 @@ A journal's cursor moves past a line only when its row is there, so that a resta
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -103,13 +104,14 @@ class Reconciler:
         self._clock = clock
         self._cursors = Cursors(db)
 
+    def read_from(self, drivers: Iterable[Driver]) -> None:
+        """From now on the journals of these; of one that stays, reading goes on where it was."""
+        known = {source.driver: source for source in self._sources}
+        self._sources = [known.get(driver) or _Source(driver) for driver in drivers]
+
     async def run_once(self) -> int:
         """Reads what is new, settles what can be; gives the number of rows added. Raises `Unavailable`."""
-        for source in self._sources:
-            try:
-                await self._read(source)
-            except UpstreamFailed as error:
-                log.info("engine_journal_unread", reason=str(error))
+        await asyncio.gather(*(self._read_if_possible(source) for source in self._sources))
         added = await self._settle()
         for source in self._sources:
             if source.journal_id:
@@ -117,6 +119,12 @@ class Reconciler:
         await self._tell_complete()
         self._measure()
         return added
+
+    async def _read_if_possible(self, source: _Source) -> None:
+        try:
+            await self._read(source)
+        except UpstreamFailed as error:
+            log.info("engine_journal_unread", reason=str(error))
 
     async def _read(self, source: _Source) -> None:
         while len(source.pending) < MAX_PENDING:

@@ -18,7 +18,8 @@ from gateway.principal import Principal
 from gateway.queueing.fair_queue import Place
 from gateway.queueing.ticket import Ticket
 from gateway.replicas.driver import Trailer, Upstream
-from gateway.replicas.registry import Load, Replica
+from gateway.replicas.replica import Load, Replica
+from gateway.replicas.want import ANYTHING, Want
 
 if TYPE_CHECKING:
     from gateway.inference.keeping import Keeping
@@ -63,6 +64,9 @@ class Call:
     deadline: float | None = None  # on the same clock: the client waits no longer for the first byte
     purpose: str = "tenant"
     arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    prefix: tuple[int, ...] = ()  # hashes of the prompt's beginnings (`gateway/replicas/want.py`)
+    session: str | None = None  # in the client's words
+    want: Want = ANYTHING  # what the router needs of all this; set by `Dispatcher.aimed`
 
     @property
     def most_tokens(self) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
 from adapters.wire import DEFAULT_MAX_TOKENS, ChatRequest, InferenceRequest
+from gateway.replicas.want import prefix_chain
 
 INLINE_BYTES = 4 * 1024
 """A body up to this size is encoded on the event loop (a millisecond or two); longer ones in a thread, which
@@ -22,6 +23,7 @@ class Counted:
     prompt_tokens: int
     max_tokens: int  # each choice's most
     by_default: bool  # the client named none
+    prefix: tuple[int, ...] = ()  # hashes of the prompt's beginnings
 
 
 class Counter:
@@ -37,19 +39,23 @@ class Counter:
         """Raises `RequestRefused`: too long, a token id out of the vocabulary, or a limit that can't be
         met."""
         if num_bytes <= INLINE_BYTES:
-            prompt_tokens = self._prompt(request)
+            prompt_tokens, prefix = self._prompt(request)
         else:
             async with self._long:
-                prompt_tokens = await asyncio.to_thread(self._prompt, request)
-        return self._counted(request, prompt_tokens)
+                prompt_tokens, prefix = await asyncio.to_thread(self._prompt, request)
+        return replace(self._counted(request, prompt_tokens), prefix=prefix)
 
-    def _prompt(self, request: InferenceRequest) -> int:
+    def _prompt(self, request: InferenceRequest) -> tuple[int, tuple[int, ...]]:
+        ids = self._encoded(request)
+        return len(ids), prefix_chain(ids)
+
+    def _encoded(self, request: InferenceRequest) -> list[int]:
         limit = self._max_model_len - 1  # at least one token is generated
         if isinstance(request, ChatRequest):
-            return len(self._encoder.encode_chat(request.messages, limit))
+            return self._encoder.encode_chat(request.messages, limit)
         text = request.text_prompt
         if text is not None:
-            return len(self._encoder.encode_text(text, limit))
+            return self._encoder.encode_text(text, limit)
         tokens = request.token_prompt
         if any(token >= self._vocab_size for token in tokens):
             raise RequestRefused(
@@ -57,7 +63,7 @@ class Counter:
             )
         if len(tokens) > limit:
             raise self._too_long(len(tokens), 1, "prompt")
-        return len(tokens)
+        return tokens
 
     def _counted(self, request: InferenceRequest, prompt_tokens: int) -> Counted:
         room = self._max_model_len - prompt_tokens

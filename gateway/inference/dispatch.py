@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -22,11 +22,13 @@ from gateway.inference.call import Attempt, Call, Trip
 from gateway.inference.ending import Ending
 from gateway.inference.frames import read_trailer
 from gateway.inference.upstream_error import Verdict, upstream_error, verdict_of
+from gateway.inference.wanting import want_of
 from gateway.queueing.fair_queue import Ask, FairQueue
 from gateway.queueing.ticket import Ticket
 from gateway.replicas.driver import Upstream, UpstreamFailed
 from gateway.replicas.metrics import RETRIES
-from gateway.replicas.registry import LOAD_TOKENS, Load, Registry, Replica
+from gateway.replicas.registry import Registry
+from gateway.replicas.replica import LOAD_TOKENS, Replica
 from gateway.replicas.retry_budget import RetryBudget
 
 log = structlog.get_logger(__name__)
@@ -74,10 +76,14 @@ class Dispatcher:
         self._budget = budget or RetryBudget(share=0.1)
         self.patience = patience
 
+    def aimed(self, call: Call) -> Call:
+        """With what the router needs of it; to be made again when its rights change."""
+        return replace(call, want=want_of(call, self._registry.rules))
+
     def ticket(self, call: Call) -> Ticket:
         """For the request's place in its tenant's line: what it may use, and what its adapter's load will
         cost."""
-        replica = self._registry.choose(call.artefact)
+        replica = self._registry.choose(call.want)
         return self._queue.ticket(
             call.principal.service_class,
             call.most_tokens,
@@ -134,7 +140,7 @@ class Dispatcher:
     async def _enter(self, trip: Trip, deadline: float, again: bool) -> None:
         if trip.place is None:
             call = trip.call
-            if await self._registry.choose_now(call.artefact) is None:
+            if await self._registry.choose_now(call.want) is None:
                 raise _no_replica()
             if trip.ticket is None:
                 trip.ticket = self.ticket(call)
@@ -153,13 +159,14 @@ class Dispatcher:
         call = trip.call
         if call.time_left() <= 0:  # nobody would hear the answer
             raise Timeout("Its deadline is over.", code="queue_timeout", headers=retry_headers(1.0))
-        replica = await self._registry.choose_now(call.artefact, tried=trip.tried)
+        replica = await self._registry.choose_now(call.want, tried=trip.tried)
         if replica is None:
             raise _no_replica()
         if trip.ticket is not None:
             trip.ticket.load_tokens = _load_tokens(replica, call)
         trip.tries += 1
-        attempt = trip.attempt = Attempt(trip.next_number, replica, Load(replica, call.most_tokens))
+        load = self._registry.send(replica, call.want)
+        attempt = trip.attempt = Attempt(trip.next_number, replica, load)
         limit_s = max(
             LEAST_S, min(self.patience.first_token_s(time.monotonic() - call.arrived), call.time_left())
         )
@@ -190,12 +197,12 @@ class Dispatcher:
         error = upstream_error(upstream.status, body)
         verdict = verdict_of(upstream.status, error)
         if verdict is Verdict.BUSY and attempt.trailer is None:
-            attempt.replica.breaker.dismiss()
+            attempt.load.dismiss()
             trip.attempt, trip.tries = None, trip.tries - 1  # it never reached the core
             await attempt.close()
             raise _Busy
         if verdict is Verdict.ANSWER:
-            attempt.replica.breaker.dismiss()
+            attempt.load.dismiss()
             if attempt.trailer is None:
                 trip.attempt = None
                 await attempt.close()
@@ -223,8 +230,10 @@ def _no_replica() -> Unavailable:
 
 
 def _load_tokens(replica: Replica, call: Call) -> int:
-    """What the choice of this replica makes the adapter's load cost, in tokens."""
-    return round(LOAD_TOKENS * (1 - replica.residency(call.artefact)))
+    """What the choice of this replica makes the adapter's load cost, in tokens: by what the replica says it
+    holds, since a load that was only asked for is this request's own."""
+    held = 1.0 if call.artefact is None else replica.held.get(call.artefact, 0.0)
+    return round(LOAD_TOKENS * (1 - held))
 
 
 class _TooLong(UpstreamFailed):

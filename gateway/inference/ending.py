@@ -106,9 +106,9 @@ class Ending:
         attempt, self._trip.attempt = self._trip.attempt, None
         assert attempt is not None
         if error.blames:
-            attempt.replica.breaker.fail()
+            attempt.load.fail()
         else:
-            attempt.replica.breaker.dismiss()
+            attempt.load.dismiss()
         if error.sent:
             await outlast(_keep(asyncio.create_task(self._lose(attempt), name="attempt-ending")))
         else:
@@ -234,11 +234,11 @@ async def drained() -> None:
 def _judge(attempt: Attempt, cause: Cause, record: Record | None) -> None:
     """What this end says about the replica."""
     if cause is Cause.FAILED:
-        attempt.replica.breaker.fail()
+        attempt.load.fail()
     elif record is not None and record.outcome == "finished":
-        attempt.replica.breaker.succeed()
+        attempt.load.succeed()
     else:
-        attempt.replica.breaker.dismiss()
+        attempt.load.dismiss()
 
 
 def _used(call: Call, record: Record | None) -> int:

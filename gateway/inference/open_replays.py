@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from gateway.answers.sealing import DataKeys
 from gateway.answers.shelf import Bounds
 from gateway.config import Settings
 from gateway.db import Database
@@ -16,6 +15,7 @@ from gateway.inference.replays import ReplayParts, Replays
 from gateway.inference.response_cache import ResponseCache
 from gateway.limits.limiter import Limiter
 from gateway.receipts.issuer import Issuer
+from gateway.replicas.opening import data_keys
 from gateway.replicas.registry import Registry
 from gateway.usage.journal import Journal
 
@@ -65,10 +65,3 @@ def make_replays(needs: ReplayNeeds, *, lease_s: float = LEASE_S) -> Replays:
             wait_s=settings.response_cache_wait_s,
         )
     )
-
-
-def data_keys(settings: Settings) -> DataKeys:
-    """The keys that seal what is kept of tenants; where none is set, they are derived from the pepper."""
-    if settings.data_key is not None:
-        return DataKeys(settings.data_key, settings.data_key_previous)
-    return DataKeys(settings.pepper, settings.data_key_previous or settings.pepper_previous)

@@ -17,7 +17,7 @@ from adapters.wire import DEFAULT_MAX_TOKENS, InferenceRequest
 from gateway.answers.sealing import DataKeys, tagged
 from gateway.inference.call import Asked
 from gateway.principal import CacheMode, CachePolicy, TenantId
-from gateway.replicas.registry import Replica
+from gateway.replicas.replica import Replica
 
 FORMAT = "response cache 1"
 """Moves when the meaning of a name does."""

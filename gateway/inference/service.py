@@ -34,10 +34,12 @@ from gateway.inference.keeping import CACHE_HEADER, Keeping
 from gateway.inference.keeping_client import KeepingClient
 from gateway.inference.relay import Relayed, relay
 from gateway.inference.replays import Replays, Wish
+from gateway.inference.wanting import session_of
 from gateway.limits.limiter import Limiter, Reservation
 from gateway.principal import Principal, TenantId
 from gateway.receipts.issuer import Issuer
 from gateway.replicas.registry import Registry, hint
+from gateway.replicas.replica import IN_HOST
 from gateway.usage.journal import Journal, JournalFailed
 
 log = structlog.get_logger(__name__)
@@ -257,12 +259,16 @@ class Walk:
             arrived=asked.arrived,
             arrived_at=asked.arrived_at,
             deadline=asked.deadline,
+            prefix=counted.prefix,
+            session=session_of(door.scope, asked.request),
         )
         trace.original = call.request_id
+        call = parts.dispatcher.aimed(call)
         await parts.limiter.reserve(reservation, call.most_tokens, parts.dispatcher.ticket(call))
         if reservation.epoch != asked.principal.epoch:  # something of the tenant changed since it was read
             principal = await self._current(door, asked.principal, reservation)
-            call = call.with_rights(principal, await parts.catalog.resolve(principal, asked.request.model))
+            resolved = await parts.catalog.resolve(principal, asked.request.model)
+            call = parts.dispatcher.aimed(call.with_rights(principal, resolved))
             if visit.keeping is not None:
                 visit.keeping.forgo_cache()  # it was asked under what the tenant was
         self._hint(call)
@@ -278,8 +284,8 @@ class Walk:
     def _hint(self, call: Call) -> None:
         """The adapter's load begins now, while the request waits."""
         adapter = call.resolved.adapter
-        replica = self._parts.registry.likely(adapter.artefact) if adapter else None
-        if adapter is None or replica is None or replica.residency(adapter.artefact) > 0:
+        replica = self._parts.registry.choose(call.want) if adapter else None
+        if adapter is None or replica is None or replica.residency(adapter.artefact) >= IN_HOST:
             return
         task = asyncio.create_task(hint(replica, adapter.artefact, str(adapter.owner)))
         self._hints.add(task)

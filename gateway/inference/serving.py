@@ -38,9 +38,11 @@ from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.exchange import POOL, RedisExchange
 from gateway.queueing.fair_queue import FairQueue
 from gateway.receipts.opening import open_issuer
-from gateway.replicas.drivers.motet import MotetDriver, make_session
-from gateway.replicas.registry import Registry, Replica
+from gateway.replicas.drivers.motet import make_session
+from gateway.replicas.opening import Fleet, open_fleet
+from gateway.replicas.registry import Registry
 from gateway.replicas.retry_budget import RetryBudget
+from gateway.replicas.tls import replica_tls
 from gateway.traffic.tally import Tally
 from gateway.usage.drain import drain_own, run_drain
 from gateway.usage.journal import Journal
@@ -57,7 +59,7 @@ class Serving:
 
     walk: Walk
     probe: Probe
-    registry: Registry
+    fleet: Fleet
     queue: FairQueue
     open_requests: OpenRequests
     recorder: Recorder
@@ -67,6 +69,10 @@ class Serving:
         trace = Trace(began=began_of(scope))
         trace.error, trace.reached = error, Step.AUTH
         self.recorder.note(scope, principal, trace)
+
+    @property
+    def registry(self) -> Registry:
+        return self.fleet.registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +94,11 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(
             make_session(
-                connect_timeout_s=settings.connect_timeout_s, max_connections=settings.replica_running * 2
+                connect_timeout_s=settings.connect_timeout_s,
+                max_connections=settings.replica_running * 2,
+                tls=replica_tls(settings),
             )
         )
-        token = settings.engine_token.get_secret_value()
-        replicas = [Replica(url, MotetDriver(session, url, token)) for url in replica_urls(settings)]
         pool = f"{POOL}-{needs.base.base_id[:16]}"  # each base has replicas of its own
         queue = FairQueue(
             queue_limits(settings),
@@ -100,11 +106,14 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
             weights=settings.class_weights,
             pool=pool,
         )
-        registry = Registry(
-            replicas,
+        fleet = open_fleet(
+            settings,
+            needs.db,
+            needs.base,
+            session,
             lambda healthy: queue.set_capacity(capacity_of(settings, healthy)),
-            running=settings.replica_running,
         )
+        registry = fleet.registry
         queue.share(
             RedisExchange(needs.redis, pool=pool),
             workers=settings.workers,
@@ -130,13 +139,22 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
             )
         )
         walk = Walk(_parts(needs, queue, replays, recorder))
-        await registry.poll_once()
+        await _know(fleet)
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
         prices = partial(receipts.prices.run, needs.db)
-        for work in (registry.run, limiter.run, replays.run, run_queue, drain, prices, writer.run):
+        for work in (
+            registry.run,
+            fleet.roster.run,
+            limiter.run,
+            replays.run,
+            run_queue,
+            drain,
+            prices,
+            writer.run,
+        ):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         open_requests = OpenRequests(settings.open_requests, settings.open_requests_tenant)
-        yield Serving(walk, Probe(walk, needs.base), registry, queue, open_requests, recorder)
+        yield Serving(walk, Probe(walk, needs.base), fleet, queue, open_requests, recorder)
 
 
 def _parts(needs: Needs, queue: FairQueue, replays: Replays, recorder: Recorder) -> Parts:
@@ -163,10 +181,6 @@ def _parts(needs: Needs, queue: FairQueue, replays: Replays, recorder: Recorder)
     )
 
 
-def replica_urls(settings: Settings) -> list[str]:
-    return [url.strip() for url in settings.replicas.split(",") if url.strip()]
-
-
 def queue_limits(settings: Settings) -> QueueLimits:
     return QueueLimits(
         max_items=settings.queue_items,
@@ -189,6 +203,15 @@ def capacity_of(settings: Settings, num_healthy: int) -> int:
     """The running limits of all healthy replicas, which all workers share; at least one, so that a lone
     request can find out what is wrong."""
     return max(1, settings.replica_running * num_healthy)
+
+
+async def _know(fleet: Fleet) -> None:
+    """The first look: who is registered, who is ready, and whether they hold the right weights."""
+    for look in (fleet.roster.refresh, fleet.registry.poll_once, fleet.roster.refresh):
+        try:
+            await look()
+        except Unavailable as error:  # those that are listed are known without it
+            log.warning("roster_not_read", reason=error.message)
 
 
 async def _for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -16,9 +16,10 @@ from gateway.models.billing_export import BillingExport
 from gateway.models.billing_period import BillingPeriod
 from gateway.models.billing_statement import BillingStatement
 from gateway.models.journal_cursor import JournalCursor
+from gateway.models.pool_rule import PoolRule
 from gateway.models.price import Price
 from gateway.models.price_book_version import PriceBookVersion
-from gateway.models.replica import Replica, ReplicaState
+from gateway.models.replica import Replica, ReplicaSource, ReplicaState
 from gateway.models.request_event import RequestEvent
 from gateway.models.request_minute import RequestMinute
 from gateway.models.tenant import Tenant, TenantStatus
@@ -48,9 +49,11 @@ __all__ = [
     "BillingPeriod",
     "BillingStatement",
     "JournalCursor",
+    "PoolRule",
     "Price",
     "PriceBookVersion",
     "Replica",
+    "ReplicaSource",
     "ReplicaState",
     "RequestEvent",
     "RequestMinute",

@@ -1,5 +1,8 @@
-"""A circuit breaker per replica: transport failures, 5xx and streams that break off count; what a client did
-wrong (4xx) and a full replica (429, 503 `replica_busy`) do not."""
+"""A circuit breaker per replica: transport failures, 5xx and streams that break off count, at the end of an
+answer; what a client did wrong (4xx) and a full replica (429, 503 `replica_busy`) do not.
+
+Each worker has its own, fed by its own requests: in the half-open state each lets one through.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,18 @@ class BreakerState(StrEnum):
 
 
 class Breaker:
-    """Opens after consecutive failures; when `OPEN_S` have passed, one request probes, and its end
-    decides."""
+    """Opens after consecutive failures; when `OPEN_S` have passed, one request probes, and its end alone
+    decides. Ends of requests that began before it opened say nothing any more."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures = 0
         self._opened_at: float | None = None
         self._probing = False
+
+    @property
+    def closed(self) -> bool:
+        return self._opened_at is None
 
     @property
     def state(self) -> BreakerState:
@@ -38,21 +45,28 @@ class Breaker:
         state = self.state
         return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and not self._probing)
 
-    def begin(self) -> None:
-        """A request is sent; in the half-open state it is the only one."""
-        if self.state is BreakerState.HALF_OPEN:
-            self._probing = True
+    def begin(self) -> bool:
+        """A request is sent; whether it is the probe. Its end says so again."""
+        if self._probing or self.state is not BreakerState.HALF_OPEN:
+            return False
+        self._probing = True
+        return True
 
-    def succeed(self) -> None:
+    def succeed(self, *, probe: bool = False) -> None:
         """At the end of an answer, not at its beginning."""
-        self._failures, self._opened_at, self._probing = 0, None, False
+        if probe or self.closed:
+            self._failures = 0
+        if probe:
+            self._opened_at, self._probing = None, False
 
-    def fail(self) -> None:
+    def fail(self, *, probe: bool = False) -> None:
         self._failures += 1
-        if self._probing or self._failures >= FAILURES_TO_OPEN:
+        if probe or (self.closed and self._failures >= FAILURES_TO_OPEN):
             self._opened_at = self._clock()
-        self._probing = False
+        if probe:
+            self._probing = False
 
-    def dismiss(self) -> None:
+    def dismiss(self, *, probe: bool = False) -> None:
         """The request said nothing about the replica (the client left, the replica was full)."""
-        self._probing = False
+        if probe:
+            self._probing = False

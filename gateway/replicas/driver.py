@@ -3,9 +3,9 @@ engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -87,6 +87,8 @@ class ReplicaView:
     waiting: int = 0
     base_id: str | None = None
     base_digest: str | None = None  # weights, dtype and quantization; None = it doesn't say
+    ready: bool = True
+    num_slots: int | None = None  # for adapters; None = it doesn't say
 
 
 class UpstreamFailed(Exception):
@@ -153,22 +155,53 @@ class Driver(Protocol):
         """Raises `UpstreamFailed`."""
         ...
 
+    def views(self) -> AsyncIterator[ReplicaView]:
+        """Every state from now on, as it changes; ends at once where there is no such stream. Raises
+        `UpstreamFailed` when it breaks off or falls silent."""
+        ...
+
     async def journal(self, after: int, limit: int) -> JournalPage:
         """Lines with `n` > after, in order; raises `UpstreamFailed`."""
         ...
 
 
-def as_view(state: Mapping[str, Any]) -> ReplicaView:
-    """The router's picture out of an engine's `/internal/state`. Fields may lie in a `stats` object or
-    flat."""
-    stats = state.get("stats") if isinstance(state.get("stats"), dict) else state
-    assert isinstance(stats, Mapping)
+class _Stats(msgspec.Struct):
+    device: frozenset[str] = frozenset()
+    host: frozenset[str] = frozenset()
+    waiting_tokens: int = 0
+    running: int = 0
+    waiting: int = 0
+
+
+class _Core(msgspec.Struct):
+    num_slots: int | None = None
+
+
+class _State(_Stats):
+    core: _Core | None = None
+    stats: _Stats | None = None
+    base_id: str | None = None
+    base_digest: str | None = None
+    ready: bool = True
+    draining: bool = False
+
+
+_STATE = msgspec.json.Decoder(_State)
+
+
+def read_view(state: bytes) -> ReplicaView:
+    """The router's picture out of an engine's `/internal/state`, whose figures lie in a `stats` object or
+    flat. Raises `msgspec.MsgspecError`."""
+    said = _STATE.decode(state)
+    stats = said.stats if said.stats is not None else said
     return ReplicaView(
-        device=frozenset(stats.get("device") or ()),
-        host=frozenset(stats.get("host") or ()),
-        waiting_tokens=int(stats.get("waiting_tokens") or 0),
-        running=int(stats.get("running") or 0),
-        waiting=int(stats.get("waiting") or 0),
-        base_id=state.get("base_id"),
-        base_digest=state.get("base_digest"),
+        device=stats.device,
+        host=stats.host,
+        waiting_tokens=stats.waiting_tokens,
+        running=stats.running,
+        waiting=stats.waiting,
+        base_id=said.base_id,
+        base_digest=said.base_digest,
+        ready=said.ready and not said.draining,
+        num_slots=said.core.num_slots if said.core is not None else None,
     )

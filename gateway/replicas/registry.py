@@ -1,7 +1,7 @@
-"""The replicas of this worker, their health, and who gets the next request.
+"""The replicas of this worker: who may take requests, who gets the next one, what each has to do.
 
-A replica that polling finds unready takes nothing new; its breaker (fed by real requests) is the faster
-signal.
+A replica's own word (`watching.py`) says whether it is ready; its breaker, fed by real requests, is the
+faster signal. Its set changes while it runs (`roster.py`).
 """
 
 from __future__ import annotations
@@ -9,71 +9,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
 from gateway.queueing.places import Loads
-from gateway.replicas.breaker import Breaker
-from gateway.replicas.driver import Driver, ReplicaView, UpstreamFailed
-from gateway.replicas.metrics import REPLICA_UP
+from gateway.replicas.breaker import BreakerState
+from gateway.replicas.driver import ReplicaView, UpstreamFailed
+from gateway.replicas.metrics import BREAKERS, REPLICA_UNFIT, REPLICA_UP
+from gateway.replicas.replica import GENERAL, LOAD_TOKENS, Load, Replica
+from gateway.replicas.routing import Router
+from gateway.replicas.rules import PoolRule
+from gateway.replicas.want import ANYTHING, Want
+from gateway.replicas.watching import POLL_S, Watching
+from gateway.replicas.weights import Weights
 from gateway.shared_look import SharedLook
+
+__all__ = ["LOAD_TOKENS", "POLL_S", "Load", "Registry", "Replica", "hint"]
 
 log = structlog.get_logger(__name__)
 
-POLL_S = 1.0
 LOOK_S = 0.1
 """How old a poll may be before a request is refused for want of a replica."""
 LOOK_TIMEOUT_S = 1.0
-LOAD_TOKENS = 2_000
-"""An adapter that must be loaded costs about as much as so many tokens of work."""
-
-
-@dataclass(slots=True, eq=False)
-class Replica:
-    """`in_flight_tokens` is this worker's own, `elsewhere_tokens` the other workers'; the rest of the load is
-    what the replica says of itself."""
-
-    url: str
-    driver: Driver
-    breaker: Breaker = field(default_factory=Breaker)
-    healthy: bool = False
-    view: ReplicaView = field(default_factory=ReplicaView)
-    in_flight: int = 0
-    in_flight_tokens: int = 0
-    elsewhere: int = 0
-    elsewhere_tokens: int = 0
-
-    @property
-    def usable(self) -> bool:
-        return self.healthy and self.breaker.admits
-
-    def residency(self, artefact: str | None) -> float:
-        if artefact is None or artefact in self.view.device:
-            return 1.0
-        return 0.6 if artefact in self.view.host else 0.0
-
-
-class Load:
-    """What one request weighs on a replica while it is there; released once."""
-
-    def __init__(self, replica: Replica, tokens: int) -> None:
-        self._replica: Replica | None = replica
-        self._tokens = tokens
-        replica.breaker.begin()
-        replica.in_flight += 1
-        replica.in_flight_tokens += tokens
-
-    def release(self) -> None:
-        if self._replica is not None:
-            self._replica.in_flight -= 1
-            self._replica.in_flight_tokens -= self._tokens
-            self._replica = None
 
 
 class Registry:
-    """Owns the replicas of one worker and their polling. `on_change` hears the number of healthy ones;
-    `running` is how many requests each runs at a time."""
+    """Owns the replicas of one worker and their watching. `on_change` hears the number of healthy ones;
+    `running` is how many requests each runs at a time; `weights` says which may serve."""
 
     def __init__(
         self,
@@ -81,11 +44,20 @@ class Registry:
         on_change: Callable[[int], None] | None = None,
         *,
         running: int | None = None,
+        weights: Weights | None = None,
+        router: Router | None = None,
     ) -> None:
-        self._replicas = list(replicas)
         self._on_change = on_change
+        self._told: int | None = None
         self._running = running
+        self._weights = weights or Weights()
+        self._router = router or Router()
+        self._watching = Watching(self._hear)
         self._look: SharedLook[None] = SharedLook(LOOK_S)
+        self._replicas: tuple[Replica, ...] = ()
+        self._pools: dict[str, tuple[Replica, ...]] = {}
+        self.rules: tuple[PoolRule, ...] = ()
+        self.set_replicas(replicas)
 
     @property
     def all(self) -> list[Replica]:
@@ -93,28 +65,53 @@ class Registry:
 
     @property
     def num_healthy(self) -> int:
-        return sum(replica.healthy for replica in self._replicas)
+        """Of those that new requests may go to."""
+        return sum(replica.healthy and replica.serves for replica in self._replicas)
 
-    def choose(self, artefact: str | None, *, tried: Sequence[Replica] = ()) -> Replica | None:
+    def set_replicas(self, replicas: Iterable[Replica]) -> None:
+        """From now on these; what runs at others ends there."""
+        before, self._replicas = self._replicas, tuple(replicas)
+        for gone in set(before) - set(self._replicas):
+            self._router.forget(gone)
+            self._watching.drop(gone)
+            _no_metrics(gone)
+        self._watching.add(replica for replica in self._replicas if replica not in before)
+        self.note_change()
+
+    def note_change(self) -> None:
+        """Pools, draining or fitness of a replica changed."""
+        pools: dict[str, list[Replica]] = {}
+        for replica in self._replicas:
+            if replica.serves:
+                for pool in replica.pools:
+                    pools.setdefault(pool, []).append(replica)
+        self._pools = {pool: tuple(members) for pool, members in pools.items()}
+        if self._on_change is not None and self._told != self.num_healthy:
+            self._told = self.num_healthy
+            self._on_change(self._told)
+
+    def choose(self, want: Want = ANYTHING, *, tried: Sequence[Replica] = ()) -> Replica | None:
         """The best usable replica, one not yet tried if there is any, else not the one tried last; None when
         no replica can take it."""
-        usable = [replica for replica in self._replicas if replica.usable]
-        fresh = [replica for replica in usable if replica not in tried]
-        others = [replica for replica in usable if replica not in tried[-1:]]
-        roomy = [replica for replica in fresh if self._has_room(replica)]
-        best = roomy or fresh or others or usable
-        return max(best, key=lambda replica: _score(replica, artefact), default=None)
+        able, members = self._able(want, tried)
+        return self._router.choose(able, want, members)
 
-    async def choose_now(self, artefact: str | None, *, tried: Sequence[Replica] = ()) -> Replica | None:
+    async def choose_now(self, want: Want = ANYTHING, *, tried: Sequence[Replica] = ()) -> Replica | None:
         """As `choose`, but never None for want of news: another worker, whose poll came after a replica was
         up, may have told the client already that all is well."""
-        found = self.choose(artefact, tried=tried)
+        found = self.choose(want, tried=tried)
         if found is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_TIMEOUT_S):
                     await self._look(self.poll_once)
-            found = self.choose(artefact, tried=tried)
+            found = self.choose(want, tried=tried)
         return found
+
+    def send(self, replica: Replica, want: Want) -> Load:
+        """A request goes there, and weighs on it until it is released."""
+        able, members = self._able(want, ())
+        self._router.note(replica, want, able, members)
+        return Load(replica, want.tokens, partial(self._router.ended, want))
 
     def has_other(self, failed: Replica) -> bool:
         """Whether another one is usable."""
@@ -131,46 +128,94 @@ class Registry:
 
     def likely(self, artefact: str) -> Replica | None:
         """Where a request for the adapter will most likely go: the target of the prefetch hint."""
-        return self.choose(artefact)
+        return self.choose(Want(artefact))
 
-    def _has_room(self, replica: Replica) -> bool:
-        return self._running is None or replica.in_flight + replica.elsewhere < self._running
+    def expect_weights(self, weights: Weights) -> None:
+        """Which weights may serve, from now on."""
+        if weights == self._weights:
+            return
+        self._weights = weights
+        for replica in self._replicas:
+            self._judge(replica)
+        self.note_change()
 
     async def poll_once(self) -> None:
-        await asyncio.gather(*(self._poll(replica) for replica in self._replicas))
-        if self._on_change is not None:
-            self._on_change(self.num_healthy)
+        """Asks every replica once."""
+        await self._watching.poll_all(self._replicas)
+        self.measure()
 
     async def run(self) -> None:
-        """Polls until cancelled."""
-        while True:
-            await self.poll_once()
-            await asyncio.sleep(POLL_S)
+        """Watches until cancelled."""
+        await self._watching.run(self.measure)
 
-    async def _poll(self, replica: Replica) -> None:
-        before = replica.healthy
-        reason = "not ready"
-        try:
-            replica.healthy = await replica.driver.ready()
-            if replica.healthy:
-                replica.view = await replica.driver.view()
-        except UpstreamFailed as error:
-            replica.healthy, reason = False, str(error)
-        if replica.healthy != before:
+    def measure(self) -> None:
+        """What metrics show of them."""
+        for replica in self._replicas:
+            REPLICA_UP.labels(replica.url).set(replica.healthy)
+            REPLICA_UNFIT.labels(replica.url).set(replica.unfit is not None)
+            state = replica.breaker.state
+            for each in BreakerState:
+                BREAKERS.labels(replica.url, each.value).set(each is state)
+
+    def _able(self, want: Want, tried: Sequence[Replica]) -> tuple[list[Replica], tuple[Replica, ...]]:
+        """Who can take it now, and all members of their pool."""
+        members = self._pools.get(want.pool, ())
+        able, roomy = self._of_pool(members, tried)
+        if want.fallback and not roomy and want.pool != GENERAL:
+            general = self._pools.get(GENERAL, ())
+            able_there, roomy_there = self._of_pool(general, tried)
+            if roomy_there or not able:
+                return able_there, general
+        return able, members
+
+    def _of_pool(self, members: tuple[Replica, ...], tried: Sequence[Replica]) -> tuple[list[Replica], bool]:
+        """Who of a pool can take it, and whether they have room."""
+        usable = [r for r in members if r.healthy and (r.breaker.closed or r.breaker.admits)]
+        fresh = [r for r in usable if r not in tried] if tried else usable
+        if (running := self._running) is None:
+            roomy = fresh
+        else:
+            roomy = [r for r in fresh if r.in_flight + r.elsewhere < running]
+        if roomy:
+            return roomy, True
+        return fresh or [r for r in usable if r not in tried[-1:]] or usable, False
+
+    def _hear(self, replica: Replica, view: ReplicaView | None, reason: str) -> None:
+        """A replica's own word; None: it is not ready."""
+        if replica not in self._replicas:
+            return
+        was = (replica.healthy, replica.unfit)
+        if view is not None:
+            replica.see(view)
+            self._judge(replica)
+        replica.healthy = view is not None
+        if was[0] and view is None:
+            replica.life += 1
+        if (replica.healthy, replica.unfit) != was:
             log.info("replica_up" if replica.healthy else "replica_down", url=replica.url, reason=reason)
-        REPLICA_UP.labels(replica.url).set(replica.healthy)
+            self.note_change()
+            self.measure()
+
+    def _judge(self, replica: Replica) -> None:
+        before, replica.unfit = replica.unfit, self._weights.unfit(replica.view, vouched=replica.vouched)
+        if replica.unfit is not None and replica.unfit != before:
+            log.error("replica_unfit", url=replica.url, reason=replica.unfit)
 
 
-def _score(replica: Replica, artefact: str | None) -> float:
-    """Residency first, then load in tokens."""
-    load = replica.in_flight_tokens + replica.elsewhere_tokens + replica.view.waiting_tokens
-    return LOAD_TOKENS * replica.residency(artefact) - load
+def _no_metrics(gone: Replica) -> None:
+    """Of one that was removed, what a gauge shows last is that it is not there."""
+    REPLICA_UP.labels(gone.url).set(0)
+    REPLICA_UNFIT.labels(gone.url).set(0)
+    for state in BreakerState:
+        BREAKERS.labels(gone.url, state.value).set(0)
 
 
 async def hint(replica: Replica, artefact: str, owner: str) -> None:
     """Asks for an adapter ahead of its request. Only a hint: a failure is logged and changes nothing."""
+    replica.expect(artefact)
     call: Awaitable[None] = replica.driver.prefetch(artefact, owner)
     try:
         await call
     except UpstreamFailed as error:
+        replica.forget(artefact)
         log.info("prefetch_failed", url=replica.url, reason=str(error))

@@ -1,4 +1,4 @@
-"""`motet tenants|keys|adapters|usage|billing|requests` as a person runs them: clients of the API and nothing more."""
+"""The commands of `motet` that are clients of the API, as a person runs them."""
 
 from __future__ import annotations
 
@@ -172,3 +172,34 @@ def test_webhooks_are_set_up_and_tried(motet: Motet) -> None:
     assert answer(motet("webhooks", "set", hook, "--status", "disabled", *of))["status"] == "disabled"
     answer(motet("webhooks", "delete", hook, *of))
     assert answer(motet("webhooks", "list", *of)) == []
+
+
+def test_replicas_from_adding_one_to_removing_it(motet: Motet, tmp_path: Path) -> None:
+    listed = answer(motet("replicas", "list", "--json"))
+    assert {(one["source"], one["health"], one["state"]) for one in listed} == {("listed", "ready", "up")}
+    url = "http://127.0.0.1:9"  # where nobody listens
+    made = answer(motet("replicas", "add", url, "--pool", "long", "--json"))
+    assert (made["url"], made["pools"], made["own_token"]) == (url, ["long"], False)
+    assert answer(motet("replicas", "set-pools", url, "--pool", "a", "--pool", "b", "--json"))["pools"] == [
+        "a",
+        "b",
+    ]
+    token = tmp_path / "token"
+    token.write_text("token-of-this-replica\n")
+    assert (
+        answer(motet("replicas", "rotate-token", url, "--token-file", str(token), "--json"))["token"] is None
+    )
+    assert len(answer(motet("replicas", "rotate-token", made["id"], "--json"))["token"]) > 40
+    assert answer(motet("replicas", "drain", url, "--wait", "1", "--json"))["state"] == "draining"
+    assert answer(motet("replicas", "drain", url, "--undo", "--json"))["state"] == "up"
+    assert answer(motet("replicas", "show", url, "--json"))["own_token"]
+    assert answer(motet("replicas", "remove", url, "--json"))["state"] == "down"
+    gone = motet("replicas", "show", url)
+    assert (gone.returncode, gone.stderr) == (1, f"motet: There is no replica '{url}'.\n")
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps([{"pool": "general", "min_prompt_tokens": 100_000}]))
+    assert answer(motet("replicas", "rules", "--set", str(rules), "--json"))[0]["pool"] == "general"
+    rules.write_text("[]")
+    assert answer(motet("replicas", "rules", "--set", str(rules), "--json")) == []
+    weights = answer(motet("replicas", "weights", "--json"))
+    assert weights["seen"].keys() == {one["url"] for one in listed}

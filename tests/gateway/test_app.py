@@ -21,6 +21,7 @@ from migrations import async_url
 from tests.gateway.conftest import Operator
 
 PUBLIC = {
+    ("/api/v1/replica-registration", "put"),
     ("/api/v1/session", "post"),
     ("/healthz", "get"),
     ("/metrics", "get"),
@@ -42,6 +43,7 @@ def concrete(path: str) -> str:
         "request_id": str(uuid4()),
         "endpoint_id": str(uuid4()),
         "delivery_id": str(uuid4()),
+        "replica": str(uuid4()),
     }
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "x"), path)
 

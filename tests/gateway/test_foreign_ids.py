@@ -71,6 +71,7 @@ class Owner:
             "request_id": self.request,
             "endpoint_id": self.endpoint,
             "delivery_id": self.delivery,
+            "replica": str(self.tenant),
         }
 
 
@@ -137,7 +138,7 @@ def _nobodys() -> dict[str, str]:
     """Ids of the same form and length that no one has."""
     name = f"a{uuid4().hex[:12]}"
     ids = {"tenant": str(uuid4()), "key_id": "a" * 12, "name": name, "model": name, "number": "1"}
-    ids |= {"export_id": uuid4().hex * 2, "version": "1"}
+    ids |= {"export_id": uuid4().hex * 2, "version": "1", "replica": str(uuid4())}
     return ids | {name: str(uuid7()) for name in ("request_id", "endpoint_id", "delivery_id")}
 
 

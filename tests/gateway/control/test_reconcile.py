@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -78,6 +78,9 @@ class JournalOnly:
 
     async def view(self) -> ReplicaView:
         return ReplicaView()
+
+    async def views(self) -> AsyncIterator[ReplicaView]:
+        yield await self.view()
 
 
 class Bench:

@@ -48,14 +48,14 @@ async def test_long_prompts_leave_the_loop_alone_and_are_few_at_a_time(
     request = decode_completion(body(" word" * 2_000))
     running, most, where = 0, 0, set[int]()
 
-    def slow(_: object) -> int:
+    def slow(_: object) -> tuple[int, tuple[int, ...]]:
         nonlocal running, most
         running += 1
         most = max(most, running)
         where.add(threading.get_ident())
         time.sleep(0.02)
         running -= 1
-        return 2_000
+        return 2_000, ()
 
     monkeypatch.setattr(counter, "_prompt", slow)
     await asyncio.gather(*(counter.count(request, INLINE_BYTES + 1) for _ in range(8)))

@@ -11,7 +11,9 @@ import pytest
 from gateway.replicas.breaker import FAILURES_TO_OPEN
 from gateway.replicas.driver import ReplicaView, UpstreamFailed
 from gateway.replicas.drivers.motet import MotetDriver, make_session
-from gateway.replicas.registry import Load, Registry, Replica
+from gateway.replicas.registry import Registry
+from gateway.replicas.replica import Load, Replica
+from gateway.replicas.want import Want
 from tests.gateway.inference.upstream import TOKEN, Upstream
 
 
@@ -35,15 +37,15 @@ async def test_residency_first_then_load(session: aiohttp.ClientSession) -> None
     resident = replica(session, "http://a", ReplicaView(device=frozenset({"x"}), waiting_tokens=500))
     idle = replica(session, "http://b", ReplicaView())
     registry = Registry([resident, idle])
-    assert registry.choose("x") is resident
-    assert registry.choose("y") is idle
-    load = Load(resident, 5_000)
-    assert registry.choose("x") is idle
+    assert registry.choose(Want("x")) is resident
+    assert registry.choose() is idle
+    load = Load(resident, 9_000)
+    assert registry.choose(Want("x")) is idle
     load.release()
     load.release()
     assert (resident.in_flight, resident.in_flight_tokens) == (0, 0)
-    assert registry.choose("x", tried=[resident]) is idle
-    assert registry.choose("x", tried=[resident, idle]) is resident
+    assert registry.choose(Want("x"), tried=[resident]) is idle
+    assert registry.choose(Want("x"), tried=[resident, idle]) is resident
 
 
 async def test_an_open_breaker_and_bad_health_take_a_replica_out(session: aiohttp.ClientSession) -> None:
@@ -51,10 +53,10 @@ async def test_an_open_breaker_and_bad_health_take_a_replica_out(session: aiohtt
     registry = Registry([only])
     for _ in range(FAILURES_TO_OPEN):
         only.breaker.fail()
-    assert registry.choose(None) is None
+    assert registry.choose() is None
     only.breaker.succeed()
     only.healthy = False
-    assert registry.choose(None) is None
+    assert registry.choose() is None
 
 
 async def test_polling_follows_readiness_and_tells_the_number(
@@ -67,7 +69,7 @@ async def test_polling_follows_readiness_and_tells_the_number(
     for ready in (True, False, True):
         upstream.ready = ready
         await registry.poll_once()
-    assert heard == [1, 0, 1]
+    assert heard == [0, 1, 0, 1]
     assert not dead.healthy
 
 
@@ -126,8 +128,8 @@ async def test_nobody_is_refused_on_old_news(session: aiohttp.ClientSession, ups
     """The poll came before the replica was up; another worker has told the client since that all is well."""
     up = Replica(upstream.url, MotetDriver(session, upstream.url, TOKEN))
     registry = Registry([up])
-    assert registry.choose(None) is None
-    assert await asyncio.gather(*(registry.choose_now(None) for _ in range(8))) == [up] * 8
+    assert registry.choose() is None
+    assert await asyncio.gather(*(registry.choose_now() for _ in range(8))) == [up] * 8
 
 
 async def test_a_replica_that_is_down_is_asked_once_for_all(session: aiohttp.ClientSession) -> None:
@@ -140,5 +142,5 @@ async def test_a_replica_that_is_down_is_asked_once_for_all(session: aiohttp.Cli
             return False
 
     registry = Registry([Replica("http://a", Down(session, "http://a", TOKEN))])
-    assert await asyncio.gather(*(registry.choose_now(None) for _ in range(8))) == [None] * 8
+    assert await asyncio.gather(*(registry.choose_now() for _ in range(8))) == [None] * 8
     assert asked == 1

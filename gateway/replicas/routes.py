@@ -1,0 +1,131 @@
+"""HTTP of replicas: operators', and the one route by which replicas register themselves."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from litestar import Request, delete, get, patch, post, put
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+
+from gateway.access import PUBLIC
+from gateway.audit.service import Actor
+from gateway.credentials import same_secret
+from gateway.errors import Unauthenticated
+from gateway.replicas.schemas import (
+    Registered,
+    Registration,
+    ReplicaCreate,
+    ReplicaOut,
+    ReplicaPage,
+    ReplicaPatch,
+    Rules,
+    TokenChange,
+    TokenChanged,
+    WeightsBody,
+    WeightsOut,
+)
+from gateway.services import Services
+
+PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Replicas in one answer.")]
+Found = NamedDependency[Services]
+Acting = NamedDependency[Actor]
+
+
+@get("/api/v1/replicas", summary="Replicas of this base, by id")
+async def list_replicas(
+    services: Found, cursor: FromQuery[UUID | None] = None, limit: PageSize = 50
+) -> ReplicaPage:
+    found = await services.replicas.page(cursor, limit + 1)
+    more = len(found) > limit
+    return ReplicaPage(found[:limit], more, str(found[limit - 1].id) if more else None)
+
+
+@post("/api/v1/replicas", summary="Register a replica")
+async def create_replica(services: Found, actor: Acting, data: JSONBody[ReplicaCreate]) -> ReplicaOut:
+    return await services.replicas.create(actor, data)
+
+
+@get("/api/v1/replicas/{replica:uuid}", summary="One replica, as the worker that answers sees it")
+async def get_replica(services: Found, replica: FromPath[UUID]) -> ReplicaOut:
+    return await services.replicas.get(replica)
+
+
+@patch("/api/v1/replicas/{replica:uuid}", summary="Drain a replica, take it back, or change its pools")
+async def change_replica(
+    services: Found, actor: Acting, replica: FromPath[UUID], data: JSONBody[ReplicaPatch]
+) -> ReplicaOut:
+    return await services.replicas.change(actor, replica, data)
+
+
+@delete("/api/v1/replicas/{replica:uuid}", summary="Remove a replica", status_code=200)
+async def remove_replica(services: Found, actor: Acting, replica: FromPath[UUID]) -> ReplicaOut:
+    return await services.replicas.remove(actor, replica)
+
+
+@post("/api/v1/replicas/{replica:uuid}/token", summary="Change a replica's token", status_code=200)
+async def change_token(
+    services: Found, actor: Acting, replica: FromPath[UUID], data: JSONBody[TokenChange]
+) -> TokenChanged:
+    shown, token = await services.replicas.change_token(actor, replica, data.token)
+    return TokenChanged(shown, token)
+
+
+@put(
+    "/api/v1/replica-registration",
+    opt={PUBLIC: True},
+    summary="A replica registers itself, with the registration token",
+)
+async def register(
+    request: Request[Any, Any, State], services: Found, data: JSONBody[Registration]
+) -> Registered:
+    """Its own credential instead of an operator's: all that it allows is this."""
+    settings = services.settings
+    given = request.headers.get("authorization", "")
+    known = [settings.registration_token, settings.registration_token_previous]
+    matches = [
+        same_secret(given, f"Bearer {token.get_secret_value()}") for token in known if token is not None
+    ]
+    if not any(matches):
+        raise Unauthenticated(
+            "The registration token is missing or wrong, or this gateway has none.",
+            code="invalid_registration_token",
+        )
+    return await services.replicas.register(data)
+
+
+@get("/api/v1/pool-rules", summary="Which requests go to which pool of replicas, in order")
+async def get_rules(services: Found) -> Rules:
+    return Rules(await services.replicas.rules())
+
+
+@put("/api/v1/pool-rules", summary="Replace the rules, all at once")
+async def set_rules(services: Found, actor: Acting, data: JSONBody[Rules]) -> Rules:
+    return Rules(await services.replicas.set_rules(actor, data.rules))
+
+
+@get("/api/v1/base-weights", summary="Which weights may serve the base")
+async def get_weights(services: Found) -> WeightsOut:
+    return await services.replicas.weights()
+
+
+@put("/api/v1/base-weights", summary="Admit weights, or withdraw some")
+async def set_weights(services: Found, actor: Acting, data: JSONBody[WeightsBody]) -> WeightsOut:
+    return await services.replicas.set_weights(actor, data.digests)
+
+
+handlers = [
+    list_replicas,
+    create_replica,
+    get_replica,
+    change_replica,
+    remove_replica,
+    change_token,
+    register,
+    get_rules,
+    set_rules,
+    get_weights,
+    set_weights,
+]

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from adapters.wire import MAX_BODY_BYTES
+from gateway.client_address import ForwardedHeader
 
 
 class Settings(BaseSettings):
@@ -37,6 +38,8 @@ class Settings(BaseSettings):
     base_name: str  # its public id
     replicas: str = ""  # comma-separated URLs
     public_url: str = "http://127.0.0.1:8080"
+    trusted_proxies: str = ""  # comma-separated networks of reverse proxies that tell whom they speak for
+    forwarded_header: ForwardedHeader = ForwardedHeader.X_FORWARDED_FOR  # the one that they write
     control_host: str = "127.0.0.1"  # where the control process serves /healthz and /metrics
     control_port: int = 8081
     billing_issuer: str = "Motet"  # who issues the invoices, on statements and in exports

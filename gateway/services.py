@@ -24,6 +24,7 @@ from gateway.catalog.intake import Intake
 from gateway.catalog.lifecycle import Lifecycle
 from gateway.catalog.opening import open_catalog
 from gateway.catalog.service import Catalog
+from gateway.client_address import TrustedProxies
 from gateway.config import Settings
 from gateway.credentials import Peppers
 from gateway.db import Database
@@ -43,6 +44,7 @@ class Services:
     """What handlers reach for. Each is one per worker."""
 
     settings: Settings
+    proxies: TrustedProxies
     db: Database
     redis: Redis
     epochs: Epochs
@@ -72,7 +74,8 @@ def services_of(scope: Scope) -> Services:
 
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """Raises OSError or ValueError when the base model's folder can't be read."""
+    """Raises OSError or ValueError when the base model's folder can't be read, ValueError for a setting."""
+    proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)
     peppers = Peppers(settings.pepper, settings.pepper_previous)
     base = BaseSpec.from_dir(Path(settings.base_model), settings.base_name)
     async with AsyncExitStack() as stack:
@@ -92,6 +95,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         parts = await stack.enter_async_context(open_catalog(settings, db, epochs, base, hints))
         yield Services(
             settings=settings,
+            proxies=proxies,
             db=db,
             redis=redis,
             epochs=epochs,

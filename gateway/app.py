@@ -26,6 +26,7 @@ from gateway.catalog import routes as catalog
 from gateway.config import Settings
 from gateway.envelope import Envelope, request_id_of
 from gateway.inference import routes as inference
+from gateway.members import routes as members
 from gateway.principal import Admin, Principal
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
@@ -52,11 +53,12 @@ ROUTES: list[ControllerRouterHandler] = [
     *usage.handlers,
     *statements.handlers,
     *exports.handlers,
-    # operators
+    *api_keys.handlers,
+    # operators, and members of tenants (roles.py)
     *admin_auth.handlers,
     *tenants.handlers,
     *caches.handlers,
-    *api_keys.handlers,
+    *members.handlers,
     *audit.handlers,
     *price_book.handlers,
     *rerating.handlers,
@@ -115,7 +117,7 @@ def _admin(request: AnyRequest) -> Admin:
 
 
 def _actor(request: AnyRequest) -> Actor:
-    """Whom the audit log names: the operator, else the API key."""
+    """Whom the audit log names: the account, else the API key."""
     found = request.scope["state"]
     who = f"admin:{found['admin'].email}" if "admin" in found else f"key:{found['principal'].key_id}"
     return Actor(who, request_id_of(request.scope))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Network
 from typing import NewType
 from uuid import UUID
+
+from gateway.networks import NetworkSet
 
 TenantId = NewType("TenantId", UUID)
 
@@ -64,7 +65,7 @@ class Principal:
     share_weight: int = 1  # its tenant's, among the tenants of its class
     allowed_models: frozenset[str] | None = field(default=None)  # None = all the tenant can see
     response_cache: CachePolicy | None = None  # None = off
-    allowed_networks: tuple[IPv4Network | IPv6Network, ...] | None = None  # None = from anywhere
+    allowed_networks: NetworkSet | None = None  # None = from anywhere
     expires_at: datetime | None = None
 
     def may(self, scope: Scope) -> bool:

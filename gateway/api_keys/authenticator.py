@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from ipaddress import ip_network
 
 import structlog
 from prometheus_client import Counter
@@ -23,6 +22,7 @@ from gateway.credentials import Peppers, Secret, SecretFormat
 from gateway.db import Database
 from gateway.errors import ApiError, Forbidden, Unauthenticated, Unavailable
 from gateway.models import ApiKey, Tenant, TenantStatus
+from gateway.networks import NetworkSet
 from gateway.principal import Limits, Principal, TenantId
 from gateway.tenants.epochs import Epochs
 
@@ -240,9 +240,7 @@ def principal_of(key: ApiKey, tenant: Tenant) -> Principal:
         share_weight=tenant.share_weight,
         allowed_models=None if key.allowed_models is None else frozenset(key.allowed_models),
         response_cache=cache_policy(tenant),
-        allowed_networks=(
-            None if key.allowed_networks is None else tuple(map(ip_network, key.allowed_networks))
-        ),
+        allowed_networks=None if key.allowed_networks is None else NetworkSet(key.allowed_networks),
         expires_at=key.expires_at,
     )
 

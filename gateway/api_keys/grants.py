@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from gateway.api_keys.networks import within
 from gateway.catalog import policy
-from gateway.client_address import Network
 from gateway.errors import Forbidden
 from gateway.models import ApiKey
+from gateway.networks import NetworkSet
 from gateway.principal import Limits, Principal, Role, Scope, holds
 from gateway.queueing.classes import CLASSES, class_index
 
@@ -21,7 +20,7 @@ class Grant:
     scopes: frozenset[Scope]
     allowed_models: frozenset[str] | None = None
     service_class: str = CLASSES[0]
-    allowed_networks: tuple[Network, ...] | None = None
+    allowed_networks: NetworkSet | None = None
     expires_at: datetime | None = None
     limits: Limits = field(default_factory=Limits)
 
@@ -84,10 +83,10 @@ def limits_of(key: ApiKey) -> Limits:
     return Limits(key.requests_per_minute, key.tokens_per_minute, key.max_parallel)
 
 
-def _networks_within(wanted: tuple[Network, ...] | None, held: tuple[Network, ...] | None) -> bool:
+def _networks_within(wanted: NetworkSet | None, held: NetworkSet | None) -> bool:
     if held is None:
         return True
-    return wanted is not None and all(within(network, held) for network in wanted)
+    return wanted is not None and held.holds(wanted)
 
 
 def _limit_beyond(held: Limits, wanted: Limits) -> str | None:

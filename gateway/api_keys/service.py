@@ -164,7 +164,7 @@ class ApiKeys:
                     code="invalid_value",
                 )
         if (networks := values.get("allowed_networks")) is not None:
-            values["allowed_networks"] = [str(network) for network in parse_networks(networks)]
+            values["allowed_networks"] = parse_networks(networks).texts
         for several in ("scopes", "allowed_models"):
             if values.get(several) is not None:
                 values[several] = sorted(set(values[several]))

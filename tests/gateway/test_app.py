@@ -35,7 +35,7 @@ def operations(client: Client) -> list[tuple[str, str, bool]]:
 
 
 def concrete(path: str) -> str:
-    values = {"tenant": str(uuid4()), "number": "1", "version": "1"}
+    values = {"tenant": str(uuid4()), "member_id": str(uuid4()), "number": "1", "version": "1"}
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "x"), path)
 
 

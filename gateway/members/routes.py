@@ -28,7 +28,7 @@ from gateway.services import Services
 MEMBERS = "/api/v1/tenants/{tenant:uuid}/members"
 MEMBER = f"{MEMBERS}/{{member_id:uuid}}"
 TOKENS = f"{MEMBER}/tokens"
-OLDEST_FIRST: Order[ById] = Order("members", tuple[UUID])
+OLDEST_FIRST: Order[ById] = Order("members", UUID)
 
 TokenId = Annotated[str, PathParameter(max_length=64, description="Public part of the token.")]
 

@@ -68,13 +68,13 @@ def principal(grant: Grant, tenant: TenantId | None = None) -> Principal:
 )  # the one holds the other
 def test_a_key_that_may_be_given_can_do_nothing_that_its_giver_can_not(held: Grant, wanted: Grant) -> None:
     """And one that can do nothing more may be given."""
-    more = [scope for scope in Scope if wanted.may(scope) and not held.may(scope)]
+    more: list[object] = [scope for scope in Scope if wanted.may(scope) and not held.may(scope)]
     more += [
         (action, name)
         for action in Action
         for name in [*NAMES, "made later"]
         if may(wanted, action, name) and not may(held, action, name)
-    ]  # type: ignore[misc]
+    ]
     assert (exceeds(held, wanted) is not None) == bool(more)
     if held.covers(wanted):
         assert not more

@@ -173,7 +173,7 @@ async def test_policy_changes_hold_for_the_next_request(room: Room) -> None:
     for worker in room.workers:
         now = await worker.fresh_principal(header)
         assert now.scopes == {Scope.INFERENCE, Scope.USAGE_READ}
-        assert (now.allowed_models, now.service_class) == ({"pirate"}, "batch")
+        assert (now.allowed_models, now.service_class) == (frozenset({"pirate"}), "batch")
         assert now.allowed_networks is not None
         assert now.allowed_networks.texts == ["10.0.0.1/32", "192.0.2.0/24"]
         assert (now.expires_at, now.key_limits.tokens_per_minute) == (until, 9)

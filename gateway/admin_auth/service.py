@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from gateway.admin_auth import repository
 from gateway.admin_auth.passwords import NOBODY, is_password
-from gateway.admin_auth.sessions import COOKIE, Session, SessionStore
+from gateway.admin_auth.sessions import COOKIE, Session, SessionStore, fingerprint
 from gateway.credentials import Peppers, SecretFormat
 from gateway.db import Database
 from gateway.errors import RateLimited, Unauthenticated
@@ -51,7 +51,7 @@ class AdminAuthenticator:
         if not await is_password(password, kept or NOBODY) or admin is None or not kept:
             log.info("admin_log_in_refused", address=address)
             raise Unauthenticated("The email or the password is wrong.", code="invalid_credentials")
-        cookie, opened = await self._sessions.open(admin.id)
+        cookie, opened = await self._sessions.open(admin.id, kept)
         return cookie, Session(_admin(admin), opened.csrf)
 
     async def by_session(self, cookies: Mapping[str, str]) -> Session:
@@ -62,7 +62,7 @@ class AdminAuthenticator:
             raise Unauthenticated("Log in, or send an admin token.", code="not_logged_in")
         async with self._db.system_reader() as session:
             admin = await repository.find(session, kept.admin)
-        if admin is None:
+        if admin is None or kept.password not in (None, fingerprint(admin.password_hash)):
             raise Unauthenticated("Log in, or send an admin token.", code="not_logged_in")
         return Session(_admin(admin), kept.csrf)
 

@@ -89,7 +89,7 @@ class Members:
             record(session, actor, Change("member.remove", found.email, tenant, {"role": found.member.role}))
 
     async def set_password(self, actor: Actor, tenant: TenantId, member: UUID, password: str) -> None:
-        """Raises `NotFound`, and `Conflict` for an operator's account."""
+        """Ends sessions of the password before. Raises `NotFound`, `Conflict` for an operator's account."""
         hashed = await hash_password(password)
         async with self._db.system_session() as session:
             found = await _member(session, tenant, member)

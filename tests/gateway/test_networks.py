@@ -20,7 +20,8 @@ addresses = st.one_of(
 @st.composite
 def networks(draw: st.DrawFn) -> str:
     address = draw(addresses)
-    return str(ip_network((address, draw(st.integers(0, address.max_prefixlen))), strict=False))
+    length = draw(st.integers(0, 32 if address.version == 4 else 128))
+    return str(ip_network(f"{address}/{length}", strict=False))
 
 
 @given(texts=st.lists(networks(), max_size=8), address=addresses)

@@ -164,8 +164,11 @@ def test_an_account_is_in_each_of_its_tenants_what_it_is_there(
     assert client.post(f"{first}/keys", json={"name": "k"}, headers=csrf).status_code == 201
     assert client.get(foreign).status_code == 404
     assert client.get("/api/v1/price-books").status_code == 403
-    own = client.put(f"{first}/members/{member}/password", json={"password": PASSWORD}, headers=csrf)
+    url = f"{first}/members/{member}/password"
+    own = client.put(url, json={"password": PASSWORD}, headers=csrf)
     assert own.status_code == 403  # operators only: it opens the other tenant too
+    client.put(url, json={"password": "another horse battery"}, headers=room.headers)
+    assert client.get(first).status_code == 401  # sessions end with the password
 
 
 def test_an_operators_password_is_no_business_of_a_tenants(room: Room, operator: Operator) -> None:

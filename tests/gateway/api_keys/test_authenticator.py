@@ -152,6 +152,15 @@ async def test_a_suspended_tenant_is_out_and_comes_back(
     assert (await fresh.principal(bearer)).tenant == tenant
 
 
+async def test_a_tenants_weight_is_its_keys(
+    keys: ApiKeys, authenticator: Authenticator, tenant: TenantId, db: Database, epochs: Epochs
+) -> None:
+    _, bearer = await header(keys, tenant)
+    assert (await authenticator.fresh_principal(bearer)).share_weight == 1
+    await Tenants(db, epochs).change(ACTOR, tenant, TenantPatch(share_weight=7))
+    assert (await authenticator.fresh_principal(bearer)).share_weight == 7
+
+
 async def test_a_key_moves_to_the_new_pepper_when_it_is_used(
     keys: ApiKeys, db: Database, epochs: Epochs, tenant: TenantId
 ) -> None:

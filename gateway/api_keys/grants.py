@@ -52,11 +52,11 @@ class Grant:
 
 
 _SCOPES = {scope.value: scope for scope in Scope}
-_EVERYTHING = Grant(frozenset(Scope))
+EVERYTHING = Grant(frozenset(Scope))
 
 BY_ROLE = {
-    Role.OPERATOR: _EVERYTHING,
-    Role.TENANT_ADMIN: _EVERYTHING,
+    Role.OPERATOR: EVERYTHING,
+    Role.TENANT_ADMIN: EVERYTHING,
     Role.DEVELOPER: Grant(frozenset({Scope.INFERENCE, Scope.ADAPTERS_READ, Scope.ADAPTERS_WRITE})),
 }
 """What accounts may give keys of a tenant. Roles that are not here reach no route of keys."""

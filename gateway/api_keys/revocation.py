@@ -85,11 +85,18 @@ class Revocation:
                 log.exception("epoch_sweep_failed")
 
     async def _listen_forever(self) -> None:
+        told = False
         while True:
             try:
                 await self._listen()
+                log.warning("epoch_listener_cut")
+                told = False
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                log.warning("epoch_listener_away", error=type(error).__name__)
+                if not told:  # once an outage, not once a second
+                    log.warning("epoch_listener_away", error=type(error).__name__)
+                told = True
+            except Exception:
+                log.exception("epoch_listener_failed")
             await asyncio.sleep(RECONNECT_S)
 
     async def _listen(self) -> None:

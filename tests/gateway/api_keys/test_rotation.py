@@ -230,3 +230,6 @@ async def test_a_scope_of_a_later_release_allows_nothing(room: Room) -> None:
         await session.execute(update(ApiKey).where(ApiKey.key_id == key_id).values(scopes))
     principal = await room.workers[0].fresh_principal(f"Bearer {secret.text}")
     assert principal.scopes == {Scope.INFERENCE}
+    with pytest.raises(NotFound):  # and nobody who might have less takes it
+        await room.rotate(key_id, 0, within=Grant(frozenset({Scope.INFERENCE, Scope.KEYS_WRITE})))
+    await room.rotate(key_id, 0)

@@ -6,6 +6,8 @@ What a handler says of itself, in `opt`:
 - `METHODS: ("POST",)`: for `@asgi` handlers, which Litestar calls for any method.
 - `EPOCH_CHECKED: True`: the handler compares epochs itself (the limiter returns it), so the door need not
   ask Redis.
+
+Under `/api/v1` the table in `gateway/roles.py` says which roles may.
 """
 
 from __future__ import annotations
@@ -17,9 +19,13 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Scope as AsgiScope
 
+from gateway.api_keys.networks import require_address
+from gateway.client_address import client_address
 from gateway.errors import Forbidden, MethodNotAllowed, NotFound, Unauthenticated
-from gateway.principal import Admin, Principal, Scope
+from gateway.principal import Admin, Principal, Role, Scope, TenantId
+from gateway.roles import EVERYONE, SCOPES, roles_of
 from gateway.services import services_of
+from gateway.tenants.service import no_such_tenant
 
 PUBLIC: Final = "public"
 SCOPE: Final = "scope"
@@ -41,9 +47,16 @@ def principal_of(scope: AsgiScope) -> Principal:
 
 
 def admin_of(scope: AsgiScope) -> Admin:
-    """The operator whom the door let in under `/api/v1`."""
+    """The account that the door let in under `/api/v1`."""
     found = scope["state"]["admin"]
     assert isinstance(found, Admin)
+    return found
+
+
+def role_of(scope: AsgiScope) -> Role | None:
+    """As what an account acts for the tenant of the path; None for an API key, under `/v1`."""
+    found = scope["state"].get("role")
+    assert found is None or isinstance(found, Role)
     return found
 
 
@@ -59,18 +72,21 @@ async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
     if route.startswith(TENANT_ROUTES):
         connection.scope["state"]["principal"] = await _tenant(connection, handler)
     elif route.startswith(ADMIN_ROUTES):
-        await _operator(connection, method)
+        await _account(connection, method, route)
     else:
         raise NotFound("There is nothing here.")
 
 
 async def _tenant(connection: Connection, handler: BaseRouteHandler) -> Principal:
-    authenticator = services_of(connection.scope).authenticator
+    services = services_of(connection.scope)
+    authenticator = services.authenticator
     header = connection.headers.get("authorization")
     if handler.opt.get(EPOCH_CHECKED):
         principal = await authenticator.principal(header)
     else:
         principal = await authenticator.fresh_principal(header)
+    address = connection.scope["state"]["address"] = client_address(connection.scope, services.proxies)
+    require_address(principal, address)
     scope = handler.opt.get(SCOPE)
     if isinstance(scope, Scope) and not principal.may(scope):
         error = Forbidden(f"This API key lacks the scope '{scope}'.")
@@ -80,7 +96,9 @@ async def _tenant(connection: Connection, handler: BaseRouteHandler) -> Principa
     return principal
 
 
-async def _operator(connection: Connection, method: str) -> None:
+async def _account(connection: Connection, method: str, route: str) -> None:
+    """Raises `Unauthenticated`; `NotFound` for a tenant in which the account has no role, whatever the route;
+    `Forbidden` for a role that the route does not name."""
     services = services_of(connection.scope)
     if "authorization" in connection.headers:
         admin = await services.admins.by_token(connection.headers["authorization"])
@@ -89,9 +107,20 @@ async def _operator(connection: Connection, method: str) -> None:
         if method not in _SAFE_METHODS:
             session.require_csrf(connection.headers.get("x-csrf-token"))
         admin = session.admin
-    connection.scope["state"]["admin"] = admin
+    state, roles = connection.scope["state"], roles_of(method, route)
+    state["admin"] = admin
     tenant = connection.path_params.get("tenant")
-    if tenant is not None:
-        if not isinstance(tenant, UUID):
-            raise Unauthenticated
-        connection.scope["state"]["principal"] = await services.tenants.principal_for(admin, tenant)
+    if tenant is None:
+        on_its_own = admin.is_operator and admin.only is None
+        if roles != EVERYONE and not (on_its_own and Role.OPERATOR in roles):
+            raise Forbidden("Only operators of the platform may do this.")
+        return
+    if not isinstance(tenant, UUID):
+        raise Unauthenticated
+    role = await services.members.role_in(admin, TenantId(tenant))
+    if role is None:
+        raise no_such_tenant()
+    principal = await services.tenants.principal_for(admin, tenant, SCOPES[role])
+    if role not in roles:
+        raise Forbidden(f"The role '{role}' may not do this.")
+    state["role"], state["principal"] = role, principal

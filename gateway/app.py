@@ -30,6 +30,7 @@ from gateway.draining import Leaving
 from gateway.envelope import Envelope, request_id_of
 from gateway.events import routes as events
 from gateway.inference import routes as inference
+from gateway.members import routes as members
 from gateway.principal import Admin, Principal
 from gateway.receipts import routes as receipts
 from gateway.replicas import routes as replicas
@@ -64,11 +65,12 @@ ROUTES: list[ControllerRouterHandler] = [
     *webhooks.handlers,
     *statements.handlers,
     *exports.handlers,
-    # operators
+    *api_keys.handlers,
+    # operators, and members of tenants (roles.py)
     *admin_auth.handlers,
     *tenants.handlers,
     *caches.handlers,
-    *api_keys.handlers,
+    *members.handlers,
     *audit.handlers,
     *replicas.handlers,
     *price_book.handlers,
@@ -135,7 +137,7 @@ def _admin(request: AnyRequest) -> Admin:
 
 
 def _actor(request: AnyRequest) -> Actor:
-    """Whom the audit log names: the operator, else the API key."""
+    """Whom the audit log names: the account, else the API key."""
     found = request.scope["state"]
     who = f"admin:{found['admin'].email}" if "admin" in found else f"key:{found['principal'].key_id}"
     return Actor(who, request_id_of(request.scope))

@@ -20,7 +20,9 @@ from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
 from gateway.command.access import tenant_id
 from gateway.command.api import CommandFailed, segment
 from gateway.command.billing import billing
-from gateway.command.options import AsJson, MaybeTenant, TenantName, access_of, connect
+from gateway.command.keys import keys
+from gateway.command.members import members
+from gateway.command.options import AsJson, MaybeTenant, access_of, connect
 from gateway.command.output import says_why, show, show_list
 from gateway.command.replicas import replicas
 from gateway.command.requests import requests
@@ -34,10 +36,10 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Default: no limit.")]
 
 
 tenants = typer.Typer(no_args_is_help=True, callback=connect, help="Make and change tenants.")
-keys = typer.Typer(no_args_is_help=True, callback=connect, help="Make and revoke API keys.")
 adapters = typer.Typer(no_args_is_help=True, callback=connect, help="Upload, list and delete adapters.")
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
+app.add_typer(members, name="members")
 app.add_typer(adapters, name="adapters")
 app.add_typer(usage, name="usage")
 app.add_typer(billing, name="billing")
@@ -120,12 +122,14 @@ def set_tenant(
     tokens_per_minute: Limit = None,
     max_parallel: Limit = None,
     status: Annotated[str | None, typer.Option(help="active or suspended.")] = None,
+    share_weight: Annotated[int | None, typer.Option(min=1, max=100, help="In the queue.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a tenant's limits, or suspend it."""
+    """Change a tenant's limits or weight, or suspend it."""
     api = access_of(context).admin()
     changes = _limits(requests_per_minute, tokens_per_minute, max_parallel)
     changes |= {} if status is None else {"status": status}
+    changes |= {} if share_weight is None else {"share_weight": share_weight}
     show(api.patch(f"/api/v1/tenants/{tenant_id(api, name)}", changes), as_json)
 
 
@@ -152,44 +156,6 @@ def drop_caches(context: typer.Context, name: str, as_json: AsJson = False) -> N
     """Drop a tenant's response cache and prefix cache at once."""
     api = access_of(context).admin()
     show(api.delete(f"/api/v1/tenants/{tenant_id(api, name)}/caches"), as_json)
-
-
-@keys.command("create")
-@says_why
-def create_key(
-    context: typer.Context,
-    tenant: TenantName,
-    name: Annotated[str, typer.Option(help="What it is for.")],
-    scope: Annotated[list[str] | None, typer.Option(help="Repeat for several; default: inference.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Only these models; repeat.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make an API key. Its secret is shown now and never again."""
-    api = access_of(context).admin()
-    wanted: dict[str, Any] = {"name": name, "scopes": scope or ["inference"]}
-    if model:
-        wanted["allowed_models"] = model
-    made = api.post(f"/api/v1/tenants/{tenant_id(api, tenant)}/keys", wanted)
-    show(made if as_json else {"secret": made["secret"], **made["key"]}, as_json)
-
-
-@keys.command("list")
-@says_why
-def list_keys(context: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
-    """A tenant's keys."""
-    api = access_of(context).admin()
-    found = api.get(f"/api/v1/tenants/{tenant_id(api, tenant)}/keys")["data"]
-    show_list(
-        found, ["id", "name", "scopes", "created_at", "expires_at", "revoked_at", "last_used_at"], as_json
-    )
-
-
-@keys.command("revoke")
-@says_why
-def revoke_key(context: typer.Context, key_id: str, tenant: TenantName, as_json: AsJson = False) -> None:
-    """Revoke a key for good."""
-    api = access_of(context).admin()
-    show(api.delete(f"/api/v1/tenants/{tenant_id(api, tenant)}/keys/{segment(key_id)}"), as_json)
 
 
 @adapters.command("upload")

@@ -72,7 +72,8 @@ class Settings(BaseSettings):
     tenant_adapter_bytes: int = 100 * 1024**3  # packed, of all versions that a tenant has not retired
     tenant_adapter_versions: int = 10_000  # of one tenant, not retired
     key_cache_entries: int = 10_000
-    key_cache_s: float = 10.0  # oldest age of a cached key; the epoch makes revocation faster
+    key_cache_s: float = 10.0  # a cached key is looked up anew after this long; a change is seen sooner
+    key_stale_s: float = Field(default=300.0, ge=0)  # a known key goes on so long while PostgreSQL is away
     lease_s: float = 60.0  # a concurrency lease not renewed for this long is free again
     queue_items: int = 4_096  # waiting requests a worker, all tenants
     queue_items_tenant: int = 1_024

@@ -42,7 +42,10 @@ class SecretFormat:
     prefix: str
 
     def mint(self) -> Secret:
-        public = _base32(secrets.token_bytes(8))[:PUBLIC_CHARACTERS]
+        return self.renew(_base32(secrets.token_bytes(8))[:PUBLIC_CHARACTERS])
+
+    def renew(self, public: str) -> Secret:
+        """A new secret under the name of an old one."""
         return Secret(public, f"{self.prefix}_{public}_{_base32(secrets.token_bytes(SECRET_BYTES))}")
 
     def parse(self, text: str) -> Secret | None:

@@ -8,14 +8,14 @@ back when it raises. Keep them short: never hold one while waiting for anything 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 import asyncpg
 import structlog
-from sqlalchemy import TextClause, text
+from sqlalchemy import TextClause, make_url, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
@@ -61,13 +61,18 @@ class PoolLimits:
     idle_transaction_ms: int = 30_000
 
 
+def listening_url(url: str) -> str:
+    """For a connection of asyncpg's own, which waits for notifications."""
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
 class Database:
     """Both engines of a process. Built and closed in one place (`gateway/app.py`, `gateway/control`)."""
 
     def __init__(self, app_url: str, system_url: str, limits: PoolLimits | None = None) -> None:
         limits = limits or PoolLimits()
         self._app = _engine(app_url, limits)
-        self._system = _engine(system_url, limits)
+        self._system = _engine(system_url, limits, {"motet.accounts": "all"})
         self._tenant_read = async_sessionmaker(self._app, class_=TenantRead, expire_on_commit=False)
         self._tenant_write = async_sessionmaker(self._app, class_=TenantWrite, expire_on_commit=False)
         self._system_read = async_sessionmaker(self._system, class_=SystemRead, expire_on_commit=False)
@@ -134,7 +139,9 @@ def database_errors() -> Iterator[None]:
         raise
 
 
-def _engine(url: str, limits: PoolLimits) -> AsyncEngine:
+def _engine(url: str, limits: PoolLimits, more: Mapping[str, str] | None = None) -> AsyncEngine:
+    """`more`: settings of the session; accounts of members are hidden from one that doesn't say
+    `motet.accounts` (migrations/versions/0052_members.py)."""
     return create_async_engine(
         async_url(url),
         pool_size=limits.size,
@@ -150,6 +157,7 @@ def _engine(url: str, limits: PoolLimits) -> AsyncEngine:
                 "statement_timeout": str(limits.statement_ms),
                 "idle_in_transaction_session_timeout": str(limits.idle_transaction_ms),
                 "timezone": "UTC",
+                **(more or {}),
             },
         },
     )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 from uuid import UUID
+
+from gateway.networks import NetworkSet
 
 TenantId = NewType("TenantId", UUID)
 
@@ -18,6 +21,7 @@ class Scope(StrEnum):
     ADAPTERS_WRITE = "adapters:write"  # includes adapters:read
     USAGE_READ = "usage:read"
     WEBHOOKS = "webhooks"  # set up where a tenant is told of events
+    KEYS_WRITE = "keys:write"  # reading keys too; of those that can do no more than it can itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +66,39 @@ class Principal:
     share_weight: int = 1  # its tenant's, among the tenants of its class
     allowed_models: frozenset[str] | None = field(default=None)  # None = all the tenant can see
     response_cache: CachePolicy | None = None  # None = off
+    allowed_networks: NetworkSet | None = None  # None = from anywhere
+    expires_at: datetime | None = None
 
     def may(self, scope: Scope) -> bool:
-        return scope in self.scopes or (scope is Scope.ADAPTERS_READ and Scope.ADAPTERS_WRITE in self.scopes)
+        return holds(self.scopes, scope)
+
+
+def holds(scopes: frozenset[Scope], scope: Scope) -> bool:
+    """Whether `scope` is among them, or in one of them."""
+    return scope in scopes or (scope is Scope.ADAPTERS_READ and Scope.ADAPTERS_WRITE in scopes)
+
+
+class Role(StrEnum):
+    """What an account may do under `/api/v1`; `gateway/roles.py` says which route asks for which."""
+
+    OPERATOR = "operator"  # of the platform: every tenant, and what belongs to none
+    TENANT_ADMIN = "tenant_admin"  # the others are of one tenant
+    DEVELOPER = "developer"
+    BILLING = "billing"
+    VIEWER = "viewer"
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    tenant: TenantId
+    role: Role
 
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """An operator of the platform, proved by a session or an admin bearer token."""
+    """An account, proved by a session or a bearer token."""
 
     id: UUID
     email: str
+    is_operator: bool
+    only: Membership | None = None  # of a token that is good for one tenant, whatever else its account may

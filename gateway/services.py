@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from adapters.base import BaseSpec
 from gateway.admin_auth.service import AdminAuthenticator
 from gateway.api_keys.authenticator import Authenticator, CacheLimits
+from gateway.api_keys.revocation import Revocation
 from gateway.api_keys.service import ApiKeys
 from gateway.audit.service import AuditLog
 from gateway.billing.opening import Billing, open_billing
@@ -30,6 +31,7 @@ from gateway.credentials import Peppers
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
+from gateway.members.service import Members
 from gateway.receipts.opening import receipt_keys
 from gateway.receipts.service import Receipts
 from gateway.redis import connect
@@ -58,6 +60,7 @@ class Services:
     tenants: Tenants
     caches: Caches
     keys: ApiKeys
+    members: Members
     audit: AuditLog
     billing: Billing
     receipts: Receipts
@@ -92,9 +95,10 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         redis = connect(settings.redis_url)
         stack.push_async_callback(redis.aclose)
         epochs = Epochs(redis)
-        cache = CacheLimits(settings.key_cache_entries, settings.key_cache_s)
+        cache = CacheLimits(settings.key_cache_entries, settings.key_cache_s, settings.key_stale_s)
         authenticator = Authenticator(db, peppers, epochs, cache)
         await stack.enter_async_context(_flushing(authenticator))
+        await stack.enter_async_context(Revocation(settings.database_url, db, authenticator).running())
         catalog = Catalog(db, base)
         needs = Needs(settings=settings, db=db, redis=redis, keys=authenticator, catalog=catalog, base=base)
         serving = await stack.enter_async_context(open_serving(needs))
@@ -111,7 +115,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             admins=AdminAuthenticator(db, redis, peppers),
             tenants=Tenants(db, epochs),
             caches=Caches(db, redis, epochs),
-            keys=ApiKeys(db, peppers, epochs),
+            keys=ApiKeys(db, peppers, epochs, catalog.is_reserved),
+            members=Members(db, peppers),
             audit=AuditLog(db),
             billing=open_billing(settings, db),
             receipts=Receipts(db, redis, receipt_keys(settings), settings.journal_dir),

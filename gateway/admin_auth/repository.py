@@ -1,4 +1,4 @@
-"""All SQL of operators and their tokens."""
+"""All SQL of accounts and their tokens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from sqlalchemy import func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.db import SystemRead, SystemWrite
-from gateway.models import Admin, AdminToken
+from gateway.models import Admin, AdminToken, Member
 
 
 class FoundToken(NamedTuple):
     token: AdminToken
     admin: Admin
+    member: Member | None  # whose token it is, when it is good for one membership only
 
 
 async def find_by_email(session: SystemRead, email: str) -> Admin | None:
@@ -28,10 +29,11 @@ async def find(session: SystemRead, admin: UUID) -> Admin | None:
 
 
 async def find_token(session: SystemRead, token_id: str) -> FoundToken | None:
-    """A token that is neither revoked nor expired, with its operator, who is not disabled."""
+    """A token that is neither revoked nor expired, with its account, which is not disabled."""
     statement = (
-        select(AdminToken, Admin)
+        select(AdminToken, Admin, Member)
         .join(Admin, Admin.id == AdminToken.admin_id)
+        .outerjoin(Member, Member.id == AdminToken.member_id)
         .where(
             AdminToken.token_id == token_id,
             AdminToken.revoked_at.is_(None),
@@ -40,7 +42,7 @@ async def find_token(session: SystemRead, token_id: str) -> FoundToken | None:
         )
     )
     row = (await session.execute(statement)).one_or_none()
-    return None if row is None else FoundToken(row[0], row[1])
+    return None if row is None else FoundToken(row[0], row[1], row[2])
 
 
 async def put_admin(session: SystemWrite, admin: UUID, email: str, password_hash: str) -> UUID:
@@ -48,7 +50,9 @@ async def put_admin(session: SystemWrite, admin: UUID, email: str, password_hash
     statement = (
         insert(Admin)
         .values(id=admin, email=email, password_hash=password_hash)
-        .on_conflict_do_update(index_elements=[Admin.email], set_={"password_hash": password_hash})
+        .on_conflict_do_update(
+            index_elements=[Admin.email], set_={"password_hash": password_hash, "is_operator": True}
+        )
         .returning(Admin.id)
     )
     return (await session.execute(statement)).scalar_one()

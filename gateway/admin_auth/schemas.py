@@ -19,6 +19,7 @@ class LogIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AdminOut(msgspec.Struct, frozen=True):
     id: UUID
     email: str
+    is_operator: bool  # else a member of the tenants that it can list
 
 
 class SessionOut(msgspec.Struct, frozen=True):
@@ -27,4 +28,4 @@ class SessionOut(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, session: Session) -> SessionOut:
-        return cls(AdminOut(session.admin.id, session.admin.email), session.csrf)
+        return cls(AdminOut(session.admin.id, session.admin.email, session.admin.is_operator), session.csrf)

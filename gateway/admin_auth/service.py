@@ -1,4 +1,4 @@
-"""Proves operators: by a session cookie in browsers, by a bearer token in scripts."""
+"""Proves accounts, of operators and members: by a cookie in browsers, by a bearer token in scripts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from redis.asyncio import Redis
 
 from gateway.admin_auth import repository
 from gateway.admin_auth.passwords import NOBODY, is_password
-from gateway.admin_auth.sessions import COOKIE, Session, SessionStore
+from gateway.admin_auth.sessions import COOKIE, Session, SessionStore, fingerprint
 from gateway.credentials import Peppers, SecretFormat
 from gateway.db import Database
 from gateway.errors import RateLimited, Unauthenticated
 from gateway.models import Admin as AdminRow
-from gateway.principal import Admin
+from gateway.models import Member
+from gateway.principal import Admin, Membership, Role, TenantId
 from gateway.redis import PlatformKeys, Script
 
 log = structlog.get_logger(__name__)
@@ -46,11 +47,12 @@ class AdminAuthenticator:
         await self._count_attempt(email, address)
         async with self._db.system_reader() as session:
             admin = await repository.find_by_email(session, email)
-        if not await is_password(password, admin.password_hash if admin else NOBODY) or admin is None:
+        kept = admin.password_hash if admin is not None else ""  # a member's account may have none
+        if not await is_password(password, kept or NOBODY) or admin is None or not kept:
             log.info("admin_log_in_refused", address=address)
             raise Unauthenticated("The email or the password is wrong.", code="invalid_credentials")
-        cookie, kept = await self._sessions.open(admin.id)
-        return cookie, Session(_admin(admin), kept.csrf)
+        cookie, opened = await self._sessions.open(admin.id, kept)
+        return cookie, Session(_admin(admin), opened.csrf)
 
     async def by_session(self, cookies: Mapping[str, str]) -> Session:
         """The session that a browser's cookie names. Raises `Unauthenticated`."""
@@ -60,7 +62,7 @@ class AdminAuthenticator:
             raise Unauthenticated("Log in, or send an admin token.", code="not_logged_in")
         async with self._db.system_reader() as session:
             admin = await repository.find(session, kept.admin)
-        if admin is None:
+        if admin is None or kept.password not in (None, fingerprint(admin.password_hash)):
             raise Unauthenticated("Log in, or send an admin token.", code="not_logged_in")
         return Session(_admin(admin), kept.csrf)
 
@@ -79,7 +81,7 @@ class AdminAuthenticator:
             sealed, version = self._peppers.seal(secret), self._peppers.current_version
             async with self._db.system_session() as writing:
                 await repository.reseal(writing, found.token.id, sealed, version)
-        return _admin(found.admin)
+        return _admin(found.admin, found.member)
 
     async def log_out(self, cookies: Mapping[str, str]) -> None:
         if cookie := cookies.get(COOKIE):
@@ -95,5 +97,6 @@ class AdminAuthenticator:
             raise RateLimited("Too many attempts to log in.", retry_after_s=int(wait_ms) / 1000)
 
 
-def _admin(row: AdminRow) -> Admin:
-    return Admin(row.id, row.email)
+def _admin(row: AdminRow, member: Member | None = None) -> Admin:
+    only = None if member is None else Membership(TenantId(member.tenant_id), Role(member.role))
+    return Admin(row.id, row.email, row.is_operator, only)

@@ -29,6 +29,7 @@ class Kept(msgspec.Struct, frozen=True):
     admin: UUID
     csrf: str
     ends_at: float  # Unix time
+    password: str | None = None  # fingerprint of what was logged in with; None = from before there was one
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,10 @@ class SessionStore:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def open(self, admin: UUID) -> tuple[str, Kept]:
+    async def open(self, admin: UUID, password_hash: str) -> tuple[str, Kept]:
         """A new session: the cookie's value, and what is kept."""
         cookie = secrets.token_urlsafe(32)
-        kept = Kept(admin, secrets.token_urlsafe(32), time.time() + LIFE_S)
+        kept = Kept(admin, secrets.token_urlsafe(32), time.time() + LIFE_S, fingerprint(password_hash))
         with redis_errors():
             await self._redis.set(_key(cookie), msgspec.json.encode(kept), ex=IDLE_S)
         return cookie, kept
@@ -70,6 +71,11 @@ class SessionStore:
     async def close(self, cookie: str) -> None:
         with redis_errors():
             await self._redis.delete(_key(cookie))
+
+
+def fingerprint(password_hash: str) -> str:
+    """Tells one password's session from the next one's; of the salted hash, so that it tells nothing else."""
+    return hashlib.sha256(password_hash.encode()).hexdigest()[:16]
 
 
 def _key(cookie: str) -> RedisKey:

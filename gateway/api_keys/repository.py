@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, or_, select, text, update
+from sqlalchemy import func, or_, select, update
 
 from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
 from gateway.models import ApiKey, Tenant
@@ -20,6 +21,14 @@ class Found(NamedTuple):
     tenant: Tenant
 
 
+class Seals(NamedTuple):
+    """One secret under the pepper before, and under the current one, whose version is named."""
+
+    old: bytes | None
+    new: bytes
+    version: str
+
+
 async def find(session: SystemRead, key_id: str) -> Found | None:
     """A key with its tenant, by the key's public id; the only look-up that does not start from a tenant."""
     statement = (
@@ -29,19 +38,32 @@ async def find(session: SystemRead, key_id: str) -> Found | None:
     return None if row is None else Found(row[0], row[1])
 
 
-async def reseal(session: SystemWrite, key: UUID, sealed: bytes, version: str) -> None:
-    """Move a key to the current pepper."""
+async def reseal(session: SystemWrite, key: UUID, seals: Seals, *, previous: bool) -> None:
+    """Move a secret to the current pepper. Only where it still stands: a rotation that came between has put
+    another one in its place."""
+    sealed, version = (
+        (ApiKey.previous_hmac, ApiKey.previous_pepper_version)
+        if previous
+        else (ApiKey.secret_hmac, ApiKey.pepper_version)
+    )
     await session.execute(
-        update(ApiKey).where(ApiKey.id == key).values(secret_hmac=sealed, pepper_version=version)
+        update(ApiKey)
+        .where(ApiKey.id == key, sealed == seals.old)
+        .values({sealed: seals.new, version: seals.version})
+        .execution_options(synchronize_session=False)
     )
 
 
-async def touch(session: SystemWrite, key_ids: list[str], now: datetime) -> None:
-    """Remember that keys were used."""
+async def touch(session: SystemWrite, key_ids: list[str], now: datetime, *, by_previous: bool) -> None:
+    """Remember that keys were used, and which by the secret that was replaced."""
+    column = ApiKey.previous_used_at if by_previous else ApiKey.last_used_at
+    values: dict[Any, Any] = {ApiKey.last_used_at: func.greatest(ApiKey.last_used_at, now)}
+    if by_previous:
+        values[ApiKey.previous_used_at] = now
     await session.execute(
         update(ApiKey)
-        .where(ApiKey.key_id.in_(key_ids), or_(ApiKey.last_used_at.is_(None), ApiKey.last_used_at < now))
-        .values(last_used_at=now)
+        .where(ApiKey.key_id.in_(key_ids), or_(column.is_(None), column < now))
+        .values(values)
         .execution_options(synchronize_session=False)
     )
 
@@ -68,13 +90,24 @@ async def count_live(session: TenantRead, tenant: TenantId) -> int:
     return (await session.execute(statement)).scalar_one()
 
 
-async def revoke(session: TenantWrite, tenant: TenantId, key_id: str) -> ApiKey | None:
-    """The key, revoked now or earlier; None when the tenant has none of that id."""
+async def get(session: TenantRead, tenant: TenantId, key_id: str) -> ApiKey | None:
+    statement = select(ApiKey).where(ApiKey.tenant_id == tenant, ApiKey.key_id == key_id)
+    return (await session.scalars(statement)).one_or_none()
+
+
+async def lock(session: TenantWrite, tenant: TenantId, key_id: str) -> ApiKey | None:
+    """The key as it is now, until the transaction ends."""
+    statement = select(ApiKey).where(ApiKey.tenant_id == tenant, ApiKey.key_id == key_id).with_for_update()
+    return (await session.scalars(statement)).one_or_none()
+
+
+async def change(session: TenantWrite, key: ApiKey, values: Mapping[str, Any]) -> ApiKey:
+    """The key with other columns; whoever calls holds its lock."""
     statement = (
         update(ApiKey)
-        .where(ApiKey.tenant_id == tenant, ApiKey.key_id == key_id)
-        .values(revoked_at=func.coalesce(ApiKey.revoked_at, text("now()")))
+        .where(ApiKey.id == key.id, ApiKey.tenant_id == key.tenant_id)
+        .values(**values)
         .returning(ApiKey)
-        .execution_options(synchronize_session=False)
+        .execution_options(synchronize_session=False, populate_existing=True)
     )
-    return (await session.scalars(statement)).one_or_none()
+    return (await session.scalars(statement)).one()

@@ -1,40 +1,80 @@
-"""Wire types of API keys. The secret appears in `KeyCreated` only."""
+"""Wire types of API keys. A secret appears in `KeyCreated` only. In a patch, absent means unchanged and null
+means without bound."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
+from gateway.api_keys.networks import MAX_CHARACTERS, MAX_NETWORKS
 from gateway.models import ApiKey
 from gateway.principal import Scope
 
+DEFAULT_OVERLAP_S = 24 * 3600
+MAX_OVERLAP_S = 30 * 24 * 3600
+
+Name = Annotated[str, Meta(min_length=1, max_length=100)]
 Limit = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Moment = Annotated[datetime, Meta(tz=True)]
-ModelPattern = Annotated[str, Meta(min_length=1, max_length=192)]
+Scopes = Annotated[list[Scope], Meta(min_length=1, max_length=8)]
+Models = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=192)]],
+    Meta(min_length=1, max_length=100, description="Bare names of adapters, or the base's."),
+]
+Networks = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=MAX_CHARACTERS)]],
+    Meta(min_length=1, max_length=MAX_NETWORKS, description="192.0.2.1, 192.0.2.0/24, 2001:db8::/32."),
+]
+ServiceClass = Literal["interactive", "standard", "batch"]
 
 
 class KeyCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(min_length=1, max_length=100)]
-    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=8)] = msgspec.field(
-        default_factory=lambda: [Scope.INFERENCE]
-    )
-    allowed_models: Annotated[list[ModelPattern], Meta(min_length=1, max_length=100)] | None = None
+    name: Name
+    scopes: Scopes = msgspec.field(default_factory=lambda: [Scope.INFERENCE])
+    allowed_models: Models | None = None
+    allowed_networks: Networks | None = None
+    service_class: ServiceClass = "standard"
     expires_at: Moment | None = None
     requests_per_minute: Limit | None = None
     tokens_per_minute: Limit | None = None
     max_parallel: Limit | None = None
 
 
+class KeyPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Name | UnsetType = UNSET
+    scopes: Scopes | UnsetType = UNSET
+    allowed_models: Models | UnsetType | None = UNSET
+    allowed_networks: Networks | UnsetType | None = UNSET
+    service_class: ServiceClass | UnsetType = UNSET
+    expires_at: Moment | UnsetType | None = UNSET
+    requests_per_minute: Limit | UnsetType | None = UNSET
+    tokens_per_minute: Limit | UnsetType | None = UNSET
+    max_parallel: Limit | UnsetType | None = UNSET
+
+    def changes(self) -> dict[str, Any]:
+        """The columns that were named."""
+        named = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in named.items() if value is not UNSET}
+
+
+class KeyRotate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    overlap_s: Annotated[
+        int,
+        Meta(ge=0, le=MAX_OVERLAP_S, description="How long the old secret goes on; 0 ends it now."),
+    ] = DEFAULT_OVERLAP_S
+
+
 class KeyOut(msgspec.Struct, frozen=True):
     id: str  # the public part
     tenant: UUID
     name: str
-    scopes: list[Scope]
+    scopes: list[str]
     allowed_models: list[str] | None
+    allowed_networks: list[str] | None
     service_class: str
     requests_per_minute: int | None
     tokens_per_minute: int | None
@@ -43,6 +83,9 @@ class KeyOut(msgspec.Struct, frozen=True):
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    rotated_at: datetime | None
+    previous_until: datetime | None  # when the secret before the last rotation ends, or ended
+    previous_used_at: datetime | None  # its last use since then: null = nobody waits for it any more
 
     @classmethod
     def of(cls, key: ApiKey) -> KeyOut:
@@ -50,8 +93,9 @@ class KeyOut(msgspec.Struct, frozen=True):
             id=key.key_id,
             tenant=key.tenant_id,
             name=key.name,
-            scopes=[Scope(scope) for scope in key.scopes],
+            scopes=list(key.scopes),
             allowed_models=key.allowed_models,
+            allowed_networks=key.allowed_networks,
             service_class=key.service_class,
             requests_per_minute=key.requests_per_minute,
             tokens_per_minute=key.tokens_per_minute,
@@ -60,6 +104,9 @@ class KeyOut(msgspec.Struct, frozen=True):
             expires_at=key.expires_at,
             revoked_at=key.revoked_at,
             last_used_at=key.last_used_at,
+            rotated_at=key.rotated_at,
+            previous_until=key.previous_until,
+            previous_used_at=key.previous_used_at,
         )
 
 

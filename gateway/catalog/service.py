@@ -62,23 +62,23 @@ class Catalog:
         return resolved
 
     async def list_models(self, principal: Principal) -> list[Model]:
-        """The base and the tenant's own adapters that a bare name reaches, as far as the key may see them."""
-        require_scope(principal, Action.SEE)
+        """The base and the tenant's own adapters that a bare name reaches, as far as the key may use them."""
+        require_scope(principal, Action.USE)
         line = Line(principal.tenant, self.base_id)
         async with self._database.tenant_reader(principal.tenant) as session:
             created_at = await repository.base_created_at(session, self.base_id)
             rows = await repository.list_served(session, line, MAX_MODELS_LISTED)
         own = [self._model(principal, name, created) for name, _, created in rows]
-        return [m for m in [self._base_model(created_at), *own] if may(principal, Action.SEE, m.id)]
+        return [m for m in [self._base_model(created_at), *own] if may(principal, Action.USE, m.id)]
 
     async def get_model(self, principal: Principal, model: str) -> Model:
         """One of them, or a version by `name@3`; raises `ModelNotFound`."""
-        require_scope(principal, Action.SEE)
-        if model == self.base.name and may(principal, Action.SEE, model):
+        require_scope(principal, Action.USE)
+        if model == self.base.name and may(principal, Action.USE, model):
             async with self._database.tenant_reader(principal.tenant) as session:
                 return self._base_model(await repository.base_created_at(session, self.base_id))
         name = self._own_name(principal, model)
-        if name is None or not may(principal, Action.SEE, name.name):
+        if name is None or not may(principal, Action.USE, name.name):
             raise ModelNotFound(model)
         line = Line(principal.tenant, self.base_id)
         async with self._database.tenant_reader(principal.tenant) as session:

@@ -49,6 +49,9 @@ class Api:
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         return self._call("PATCH", path, body=body)
 
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self._call("PUT", path, body=body)
+
     def delete(self, path: str) -> Any:
         return self._call("DELETE", path)
 
@@ -72,14 +75,18 @@ class Api:
             connection.close()
 
     def pages(self, path: str, limit: int = 100) -> Iterator[dict[str, Any]]:
-        """Every entry of a list that pages by `after`: `next` names the next page, or its last id does."""
-        after: object = None
+        """Every entry of a list that pages by `cursor`, or by `after`: `next` names the next page, or its
+        last id does."""
+        place: dict[str, object] = {}
         while True:
-            page = self.get(path, limit=limit, after=after)
+            page = self.get(path, limit=limit, **place)
             yield from page["data"]
             if not page.get("has_more"):
                 return
-            after = page.get("next") or page["data"][-1]["id"]
+            if page.get("next_cursor"):
+                place = {"cursor": page["next_cursor"]}
+            else:
+                place = {"after": page.get("next") or page["data"][-1]["id"]}
 
     def upload(self, path: str, folder: Path, advance: Callable[[int], None]) -> Any:
         """Sends an adapter's two files as they lie on disk; `advance` hears the bytes of each chunk."""
@@ -158,7 +165,7 @@ def _answer(response: http.client.HTTPResponse, raw: bytes) -> Any:
         answer = json.loads(raw) if raw else None
     except ValueError:
         answer = None
-    if response.status < 300 and answer is not None:
+    if response.status == http.HTTPStatus.NO_CONTENT or (response.status < 300 and answer is not None):
         return answer
     raise CommandFailed(_sentence(response, answer))
 

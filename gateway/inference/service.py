@@ -17,7 +17,9 @@ from litestar.types import Receive, Scope, Send
 from adapters import wire
 from adapters.refusal import RequestRefused
 from adapters.wire import InferenceRequest
+from gateway.api_keys.networks import require_address
 from gateway.catalog.resolved import Resolved
+from gateway.client_address import Address
 from gateway.envelope import began_of, client_request_id_of, request_id_of, stopping
 from gateway.errors import AnswerTooLong, ApiError, BadGateway, Unavailable, from_refusal
 from gateway.events.recorder import Recorder
@@ -75,6 +77,12 @@ class Door:
     @property
     def request_id(self) -> UUID:
         return request_id_of(self.scope)
+
+    @property
+    def address(self) -> Address | None:
+        """Where it came from, as the guard saw it."""
+        found: Address | None = self.scope["state"].get("address")
+        return found
 
     @property
     def authorization(self) -> str | None:
@@ -279,7 +287,9 @@ class Walk:
         if reservation.epoch == principal.epoch:
             return principal
         self._parts.keys.invalidate(principal.tenant)
-        return await self._parts.keys.principal(door.authorization)
+        now = await self._parts.keys.principal(door.authorization)
+        require_address(now, door.address)
+        return now
 
     def _hint(self, call: Call) -> None:
         """The adapter's load begins now, while the request waits."""

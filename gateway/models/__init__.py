@@ -16,6 +16,7 @@ from gateway.models.billing_export import BillingExport
 from gateway.models.billing_period import BillingPeriod
 from gateway.models.billing_statement import BillingStatement
 from gateway.models.journal_cursor import JournalCursor
+from gateway.models.member import Member
 from gateway.models.pool_rule import PoolRule
 from gateway.models.price import Price
 from gateway.models.price_book_version import PriceBookVersion
@@ -49,6 +50,7 @@ __all__ = [
     "BillingPeriod",
     "BillingStatement",
     "JournalCursor",
+    "Member",
     "PoolRule",
     "Price",
     "PriceBookVersion",

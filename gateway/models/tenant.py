@@ -20,6 +20,7 @@ class Tenant(Base):
     __tablename__ = "tenants"
     __table_args__ = (
         CheckConstraint("status in ('active', 'suspended')", name="tenants_status"),
+        CheckConstraint("share_weight between 1 and 100", name="tenants_share_weight"),
         CheckConstraint("response_cache in ('off', 'greedy', 'seeded')", name="tenants_response_cache"),
     )
 
@@ -33,6 +34,7 @@ class Tenant(Base):
     requests_per_minute: Mapped[int | None]
     tokens_per_minute: Mapped[int | None]
     max_parallel: Mapped[int | None]
+    share_weight: Mapped[int] = mapped_column(server_default=text("1"))  # in the queue, beside other tenants
     response_cache: Mapped[str] = mapped_column(server_default=text("'off'"))  # CacheMode
     response_cache_age_s: Mapped[int] = mapped_column(server_default=text("3600"))
     cache_epoch: Mapped[int] = mapped_column(server_default=text("1"))  # moves when its caches are dropped

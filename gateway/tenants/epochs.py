@@ -6,13 +6,14 @@ so that all workers learn of a change with the next request and need no notifica
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 from redis.asyncio import Redis
-from sqlalchemy import func, update
+from sqlalchemy import func, select, update
 
-from gateway.db import SystemWrite, TenantWrite
+from gateway.db import SystemRead, SystemWrite, TenantWrite
 from gateway.errors import Unavailable
 from gateway.models import Tenant
 from gateway.principal import TenantId
@@ -34,6 +35,12 @@ async def bump(session: TenantWrite | SystemWrite, tenant: TenantId) -> int:
         .execution_options(synchronize_session=False)
     )
     return (await session.execute(statement)).scalar_one()
+
+
+async def read(session: SystemRead, tenants: Sequence[TenantId]) -> list[tuple[TenantId, int]]:
+    """Epochs as the rows have them."""
+    found = await session.execute(select(Tenant.id, Tenant.epoch).where(Tenant.id.in_(tenants)))
+    return [(TenantId(tenant), epoch) for tenant, epoch in found]
 
 
 class Epochs:

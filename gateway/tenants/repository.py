@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from sqlalchemy import func, select, update
@@ -22,9 +22,13 @@ async def find(session: SystemRead, tenant: UUID) -> Tenant | None:
     return (await session.scalars(select(Tenant).where(Tenant.id == tenant))).one_or_none()
 
 
-async def page(session: SystemRead, after: UUID | None, limit: int) -> list[Tenant]:
-    """Oldest first."""
+async def page(
+    session: SystemRead, after: UUID | None, limit: int, only: Collection[UUID] | None = None
+) -> list[Tenant]:
+    """Oldest first; `only` these, or all."""
     statement = select(Tenant).order_by(Tenant.id).limit(limit)
+    if only is not None:
+        statement = statement.where(Tenant.id.in_(only))
     if after is not None:
         statement = statement.where(Tenant.id > after)
     return list((await session.scalars(statement)).all())

@@ -10,6 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from gateway.audit.service import Actor
+from gateway.principal import Admin
 from gateway.services import Services
 from gateway.tenants.schemas import TenantCreate, TenantOut, TenantPage, TenantPatch
 
@@ -23,11 +24,15 @@ async def create_tenant(
     return TenantOut.of(await services.tenants.create(actor, data))
 
 
-@get("/api/v1/tenants", summary="List tenants, oldest first")
+@get("/api/v1/tenants", summary="List tenants, oldest first; to members, their own")
 async def list_tenants(
-    services: NamedDependency[Services], after: FromQuery[UUID | None] = None, limit: PageSize = 50
+    services: NamedDependency[Services],
+    admin: NamedDependency[Admin],
+    after: FromQuery[UUID | None] = None,
+    limit: PageSize = 50,
 ) -> TenantPage:
-    tenants = await services.tenants.page(after, limit + 1)
+    only = await services.members.tenants_of(admin)
+    tenants = await services.tenants.page(after, limit + 1, only)
     return TenantPage([TenantOut.of(tenant) for tenant in tenants[:limit]], has_more=len(tenants) > limit)
 
 

@@ -15,8 +15,12 @@ TenantName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", descrip
 Limit = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
+Weight = Annotated[int, Meta(ge=1, le=100, description="In the queue, beside other tenants' weights.")]
+
+
 class TenantCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: TenantName
+    share_weight: Weight = 1
     requests_per_minute: Limit | None = None
     tokens_per_minute: Limit | None = None
     max_parallel: Limit | None = None
@@ -24,6 +28,7 @@ class TenantCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class TenantPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: TenantStatus | UnsetType = UNSET
+    share_weight: Weight | UnsetType = UNSET
     requests_per_minute: Limit | UnsetType | None = UNSET
     tokens_per_minute: Limit | UnsetType | None = UNSET
     max_parallel: Limit | UnsetType | None = UNSET
@@ -39,6 +44,7 @@ class TenantOut(msgspec.Struct, frozen=True):
     name: str
     status: TenantStatus
     epoch: int
+    share_weight: int
     requests_per_minute: int | None
     tokens_per_minute: int | None
     max_parallel: int | None
@@ -52,6 +58,7 @@ class TenantOut(msgspec.Struct, frozen=True):
             name=tenant.name,
             status=TenantStatus(tenant.status),
             epoch=tenant.epoch,
+            share_weight=tenant.share_weight,
             requests_per_minute=tenant.requests_per_minute,
             tokens_per_minute=tenant.tokens_per_minute,
             max_parallel=tenant.max_parallel,

@@ -31,6 +31,7 @@ class Tenants:
             id=uuid7(),
             name=wanted.name,
             salt=secrets.token_hex(SALT_BYTES),
+            share_weight=wanted.share_weight,
             requests_per_minute=wanted.requests_per_minute,
             tokens_per_minute=wanted.tokens_per_minute,
             max_parallel=wanted.max_parallel,
@@ -44,9 +45,12 @@ class Tenants:
         await self._epochs.publish(TenantId(tenant.id), tenant.epoch)
         return tenant
 
-    async def page(self, after: UUID | None, limit: int) -> list[Tenant]:
+    async def page(
+        self, after: UUID | None, limit: int, only: frozenset[TenantId] | None = None
+    ) -> list[Tenant]:
+        """Oldest first; `only` these, or all."""
         async with self._db.system_reader() as session:
-            return await repository.page(session, after, limit)
+            return await repository.page(session, after, limit, only)
 
     async def get(self, tenant: UUID) -> Tenant:
         """Raises `NotFound`."""
@@ -64,15 +68,14 @@ class Tenants:
         await self._epochs.publish(TenantId(tenant), changed.epoch)
         return changed
 
-    async def principal_for(self, admin: Admin, tenant: UUID) -> Principal:
-        """An operator acting for a tenant: what the tenant may see and change, never its inference.
-        Raises `NotFound`."""
+    async def principal_for(self, admin: Admin, tenant: UUID, scopes: frozenset[Scope]) -> Principal:
+        """An account acting for a tenant, with the scopes of its role. Raises `NotFound`."""
         row = await self.get(tenant)
         return Principal(
             tenant=TenantId(row.id),
             tenant_name=row.name,
             key_id=f"admin:{admin.email}",
-            scopes=frozenset({Scope.ADAPTERS_READ, Scope.ADAPTERS_WRITE, Scope.USAGE_READ}),
+            scopes=scopes,
             tenant_limits=Limits(row.requests_per_minute, row.tokens_per_minute, row.max_parallel),
             key_limits=Limits(),
             salt=row.salt,
@@ -82,5 +85,10 @@ class Tenants:
 
 def _existing(tenant: Tenant | None) -> Tenant:
     if tenant is None:
-        raise NotFound("There is no such tenant.")
+        raise no_such_tenant()
     return tenant
+
+
+def no_such_tenant() -> NotFound:
+    """Unknown, and another's: the same answer."""
+    return NotFound("There is no such tenant.")

@@ -72,10 +72,50 @@ def test_a_tenant_from_its_making_to_its_usage(
     assert answer(motet("usage", "--json", MOTET_API_KEY=secret))["requests"] == 0
 
     (key,) = answer(motet("keys", "list", "--tenant", name, "--json"))
+    bounded = (
+        "--model",
+        "poet",
+        "--network",
+        "127.0.0.0/8",
+        "--service-class",
+        "batch",
+        "--max-parallel",
+        "2",
+    )
+    updated = answer(motet("keys", "update", key["id"], "--tenant", name, *bounded, "--json"))
+    assert (updated["allowed_networks"], updated["service_class"]) == (["127.0.0.0/8"], "batch")
+    lifted = ("--network", "none", "--max-parallel", "none")
+    updated = answer(motet("keys", "update", key["id"], "--tenant", name, *lifted, "--json"))
+    assert (updated["allowed_networks"], updated["max_parallel"]) == (None, None)
+    assert updated["allowed_models"] == ["poet"]
+    rotated = answer(motet("keys", "rotate", key["id"], "--tenant", name, "--overlap-s", "600", "--json"))
+    assert motet("adapters", "list", MOTET_API_KEY=secret).returncode == 0
+    assert motet("adapters", "list", MOTET_API_KEY=rotated["secret"]).returncode == 0
+    answer(motet("keys", "end-previous", key["id"], "--tenant", name, "--json"))
+    assert motet("adapters", "list", MOTET_API_KEY=secret).returncode == 1
     answer(motet("keys", "revoke", key["id"], "--tenant", name, "--json"))
     refused = motet("adapters", "list", MOTET_API_KEY=secret)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == "motet: Incorrect API key provided. (401, invalid_api_key)\n"
+
+
+def test_members_from_the_first_to_the_last(motet: Motet) -> None:
+    name, email = f"cli-{uuid4().hex[:8]}", f"{uuid4().hex[:8]}@example.com"
+    answer(motet("tenants", "create", name, "--json"))
+    there = (email, "--tenant", name)
+    assert answer(motet("members", "add", *there, "--role", "viewer", "--json"))["role"] == "viewer"
+    assert email in motet("members", "list", "--tenant", name).stdout
+    made = answer(motet("members", "create-token", *there, "--name", "laptop", "--json"))
+    mine = {"MOTET_ADMIN_TOKEN": made["secret"]}
+    assert [one["name"] for one in answer(motet("tenants", "list", "--json", **mine))] == [name]
+    assert "may not do this" in motet("keys", "list", "--tenant", name, **mine).stderr
+    answer(motet("members", "set-role", *there, "--role", "developer", "--json"))
+    assert answer(motet("keys", "list", "--tenant", name, "--json", **mine)) == []
+    assert motet("members", "set-password", *there, MOTET_MEMBER_PASSWORD="a" * 12).stdout == "set\n"
+    assert made["token"]["id"] in motet("members", "tokens", *there).stdout
+    answer(motet("members", "revoke-token", email, made["token"]["id"], "--tenant", name, "--json"))
+    answer(motet("members", "remove", *there, "--json"))
+    assert motet("members", "remove", *there).stderr == f"motet: '{email}' is no member of {name}.\n"
 
 
 @pytest.mark.parametrize(

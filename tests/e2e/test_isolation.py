@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
+
+from tests.e2e.conftest import client_of
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
 
@@ -67,6 +70,28 @@ def test_an_operator_sees_each_tenants_adapters_by_the_same_handlers(
 ) -> None:
     seen = admin.get(f"/api/v1/tenants/{tenant_ids['acme']}/adapters/pirate/versions/1")
     assert seen.json() == acme.get("/v1/adapters/pirate/versions/1").json()
+
+
+@pytest.mark.parametrize("end", ["revoke", "rotate"])
+def test_a_key_that_ended_is_refused_by_every_worker(
+    admin: httpx.Client, base_url: str, tenant_ids: dict[str, str], end: str
+) -> None:
+    """On connections that each worker has open, by its cache warm: the next request is refused."""
+    path = f"/api/v1/tenants/{tenant_ids['acme']}/keys"
+    made = admin.post(path, json={"name": end}).json()
+    with ExitStack() as opened:
+        clients = [opened.enter_context(client_of(base_url, made["secret"])) for _ in range(16)]
+        for client in clients:
+            assert client.get("/v1/models").status_code == 200
+            assert ask(client, "nobody").status_code == 404
+        if end == "revoke":
+            assert admin.delete(f"{path}/{made['key']['id']}").status_code == 200
+        else:
+            rotated = admin.post(f"{path}/{made['key']['id']}/rotate", json={"overlap_s": 0})
+            assert rotated.status_code == 200
+        for client in clients:
+            assert client.get("/v1/models").status_code == 401
+            assert ask(client, "nobody").status_code == 401
 
 
 def _shape(answer: httpx.Response) -> dict[str, Any]:

@@ -44,6 +44,7 @@ def concrete(path: str) -> str:
         "endpoint_id": str(uuid4()),
         "delivery_id": str(uuid4()),
         "replica": str(uuid4()),
+        "member_id": str(uuid4()),
     }
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "x"), path)
 

@@ -1,12 +1,12 @@
-"""Another tenant's ids, in every route that takes one: the answer is the one for an id that nobody has, byte
-for byte. The routes are read from the application, so that a new one is swept too, and a new kind of id fails
-until it is taught here."""
+"""Another tenant's ids, in every route that takes one, asked by everybody who could ask: the answer is the
+one for an id that nobody has, byte for byte. Routes and their parameters are read from the application, so
+that a new one is swept too, and a new kind of id, of body or of query fails until it is taught here."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 from uuid import uuid4
@@ -25,7 +25,8 @@ from gateway.catalog.repository import Line, NewVersion
 from gateway.db import Database
 from gateway.events import repository as events
 from gateway.ids import uuid7
-from gateway.principal import TenantId
+from gateway.principal import Role, Scope, TenantId
+from gateway.roles import EVERYONE, roles_of
 from gateway.services import Services
 from gateway.usage.repository import insert_events
 from tests.gateway.conftest import Operator
@@ -40,7 +41,42 @@ MAKES_ITS_OWN = {
 }
 """Not a look-up: the name is free to each tenant. What it answers must not tell who else has it."""
 
+BODIES: dict[str, dict[str, Any]] = {
+    "patch /keys/{key_id}": {"name": "x"},
+    "post /keys/{key_id}/rotate": {},
+    "patch /members/{member_id}": {"role": "viewer"},
+    "put /members/{member_id}/password": {"password": "correct horse battery"},
+    "post /members/{member_id}/tokens": {"name": "x"},
+    "patch /webhooks/{endpoint_id}": {"description": "x"},
+    "post /webhooks/{endpoint_id}/rotate": {},
+    "post /webhooks/{endpoint_id}/ping": {},
+    "post /webhooks/{endpoint_id}/deliveries/{delivery_id}/redeliver": {},
+}
+"""What is sent with a changing route that names a thing of a tenant: good enough to reach the look-up."""
+
+NO_IDS = {
+    "limit",
+    "first",
+    "last",
+    "zone",
+    "month",
+    "kind",
+    "at",
+    "model",
+    "adapter",
+    "service_class",
+    "deep",
+}
+"""Query parameters that name nothing of anyone's."""
+
+PLACES = {"after", "before", "cursor"}
+"""Those that say where a list goes on."""
+
+IDS_OF_OPERATORS = {"owner", "base_id", "version"}
+"""Those of routes that only operators reach, who see all."""
+
 CHANGING_HEADERS = {"x-request-id", "content-length", "date"}
+TENANT = "/api/v1/tenants/{tenant}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +86,10 @@ class Owner:
     tenant: TenantId
     name: str
     key_id: str
-    headers: dict[str, str]
+    headers: dict[str, str]  # of its API key, which may do everything
+    admin: dict[str, str]  # of its own administrator
+    member: str
+    token: str
     adapter: str
     export: str
     request: str
@@ -63,6 +102,8 @@ class Owner:
         return {
             "tenant": str(self.tenant),
             "key_id": self.key_id,
+            "member_id": self.member,
+            "token_id": self.token,
             "name": self.adapter,
             "model": self.adapter,
             "number": "1",
@@ -73,6 +114,26 @@ class Owner:
             "delivery_id": self.delivery,
             "replica": str(self.tenant),
         }
+
+
+def _nobodys() -> dict[str, str]:
+    """Ids of the same form and length that no one has."""
+    name = f"a{uuid4().hex[:12]}"
+    return {
+        "tenant": str(uuid4()),
+        "key_id": "a" * 12,
+        "member_id": str(uuid4()),
+        "token_id": "b" * 12,
+        "name": name,
+        "model": name,
+        "number": "1",
+        "export_id": uuid4().hex * 2,
+        "version": "1",
+        "request_id": str(uuid7()),
+        "endpoint_id": str(uuid7()),
+        "delivery_id": str(uuid7()),
+        "replica": str(uuid4()),
+    }
 
 
 @pytest.fixture
@@ -92,18 +153,23 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
         row = await repository.lock_or_add_adapter(session, Line(tenant, base.base_id), adapter)
         await repository.add_version(session, row, NewVersion(digest, digest, manifest, 1))
         await repository.move_alias(session, row, LIVE, 1)
-    scopes = ["inference", "adapters:write", "usage:read", "webhooks"]
-    made = client.post(
-        f"/api/v1/tenants/{tenant}/keys", json={"name": "all", "scopes": scopes}, headers=operator.headers
-    ).json()
-    name = client.get(f"/api/v1/tenants/{tenant}", headers=operator.headers).json()["name"]
+    root = f"/api/v1/tenants/{tenant}"
+
+    def make(path: str, body: dict[str, Any]) -> Any:
+        answer = client.post(f"{root}{path}", json=body, headers=operator.headers)
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    made = make("/keys", {"name": "all", "scopes": list(Scope)})
+    member = make("/members", {"email": f"{uuid4()}@example.com", "role": "tenant_admin"})["id"]
+    token = make(f"/members/{member}/tokens", {"name": "t"})
+    name = client.get(root, headers=operator.headers).json()["name"]
     headers = {"authorization": f"Bearer {made['secret']}"}
     used = make_event(tenant_id=tenant)
     async with db.system_session() as session:
         await insert_events(session, [used])
         await events.add(session, [make_request_event(tenant, request_id=used.request_id)])
-    export = await _export(client, db, headers)
-    hook = client.post("/v1/webhooks", json={"url": "https://hooks.example/"}, headers=headers).json()
+    hook = make("/webhooks", {"url": "https://hooks.example/"})
     endpoint = str(hook["endpoint"]["id"])
     sent = client.post(f"/v1/webhooks/{endpoint}/ping", headers=headers).json()
     return Owner(
@@ -111,8 +177,11 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
         name=name,
         key_id=made["key"]["id"],
         headers=headers,
+        admin={"authorization": f"Bearer {token['secret']}"},
+        member=member,
+        token=token["token"]["id"],
         adapter=adapter,
-        export=export,
+        export=await _export(client, db, headers),
         request=str(used.request_id),
         endpoint=endpoint,
         delivery=str(sent["id"]),
@@ -134,33 +203,44 @@ def _services(client: Client) -> Services:
     return found
 
 
-def _nobodys() -> dict[str, str]:
-    """Ids of the same form and length that no one has."""
-    name = f"a{uuid4().hex[:12]}"
-    ids = {"tenant": str(uuid4()), "key_id": "a" * 12, "name": name, "model": name, "number": "1"}
-    ids |= {"export_id": uuid4().hex * 2, "version": "1", "replica": str(uuid4())}
-    return ids | {name: str(uuid7()) for name in ("request_id", "endpoint_id", "delivery_id")}
+@dataclass(frozen=True)
+class Route:
+    method: str
+    path: str
+    parameters: list[str]
+
+    @property
+    def makes_its_own(self) -> bool:
+        return (self.method, self.path) in MAKES_ITS_OWN
+
+    @property
+    def body(self) -> dict[str, Any] | None:
+        """Of a route that names a thing of a tenant."""
+        below = self.path.removeprefix(TENANT).removeprefix("/v1")
+        if self.method not in ("post", "put", "patch") or self.makes_its_own:
+            return None
+        named = set(self.parameters) - {"tenant"}
+        reached = self.path.startswith(("/v1/", TENANT))
+        assert not (named and reached) or f"{self.method} {below}" in BODIES, (
+            f"teach this test a body of {self}"
+        )
+        return BODIES.get(f"{self.method} {below}")
+
+    def ask(self, client: Client, ids: Mapping[str, str], headers: Mapping[str, str]) -> Response:
+        path = re.sub(r"\{(\w+)\}", lambda match: ids[match[1]], self.path)
+        return client.request(self.method.upper(), path, json=self.body, headers=dict(headers))
 
 
-def _routes(client: Client) -> list[tuple[str, str, list[str]]]:
-    """(method, path, its parameters) of every route with an id in its path."""
+def _routes(client: Client) -> list[Route]:
+    """Every route with an id in its path."""
     found = []
     for path, method, public in openapi.operations(cast(Litestar, client.app)):
         parameters = re.findall(r"\{(\w+)\}", path)
         if parameters and not public:
-            found.append((method, path, parameters))
-    assert len(found) > 15
+            assert set(parameters) <= set(_nobodys()), f"teach this test the ids of {path}"
+            found.append(Route(method, path, parameters))
+    assert len(found) > 40
     return found
-
-
-def _ask(client: Client, method: str, path: str, headers: Mapping[str, str]) -> Response:
-    """With a body that changes nothing where one is read, so that what is told is about the ids."""
-    body = {} if method in ("patch", "post") else None
-    return client.request(method.upper(), path, json=body, headers=dict(headers))
-
-
-def _fill(path: str, ids: Mapping[str, str]) -> str:
-    return re.sub(r"\{(\w+)\}", lambda match: ids[match[1]], path)
 
 
 def _told(answer: Response, ids: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]]:
@@ -172,70 +252,140 @@ def _told(answer: Response, ids: Mapping[str, str]) -> tuple[int, bytes, dict[st
     return answer.status_code, body, headers
 
 
-async def test_a_tenant_learns_nothing_from_anothers_ids(client: Client, owners: tuple[Owner, Owner]) -> None:
+def _swept(
+    client: Client, wanted: Callable[[Route], bool], ids: Mapping[str, str], headers: Mapping[str, str]
+) -> Iterator[tuple[Route, int]]:
+    """Asks each route for `ids` and, in their place, for what nobody has; gives the status of both."""
+    for route in filter(wanted, _routes(client)):
+        told = [
+            _told(route.ask(client, each, headers), each) for each in (ids, {**_nobodys(), **_fixed(ids)})
+        ]
+        assert told[0] == told[1], route
+        yield route, told[0][0]
+
+
+def _fixed(ids: Mapping[str, str]) -> dict[str, str]:
+    """What both have in common: the tenant whose path it is, where it is named apart."""
+    return {"tenant": ids["tenant"]} if ids.get("fixed") else {}
+
+
+def _under(tenant: TenantId, victim: Owner) -> dict[str, str]:
+    """The victim's things under another tenant's path."""
+    return {**victim.ids, "tenant": str(tenant), "fixed": "1"}
+
+
+async def test_a_key_learns_nothing_from_anothers_ids(client: Client, owners: tuple[Owner, Owner]) -> None:
     victim, stranger = owners
-    for method, path, parameters in _routes(client):
-        assert set(parameters) <= set(victim.ids), f"teach this test the ids of {path}"
-        told = []
-        for ids in (victim.ids, _nobodys()):
-            answer = _ask(client, method, _fill(path, ids), stranger.headers)
-            told.append(_told(answer, ids))
-        assert told[0] == told[1], (method, path)
-        wanted = 401 if path.startswith("/api/") else 404
-        assert told[0][0] == wanted or (method, path) in MAKES_ITS_OWN, (method, path, told[0])
-        if method == "get" and wanted == 404:  # the ids are real: to their owner they answer
-            assert client.get(_fill(path, victim.ids), headers=victim.headers).status_code == 200, path
+    for route, status in _swept(client, lambda _: True, victim.ids, stranger.headers):
+        wanted = 401 if route.path.startswith("/api/") else 404
+        assert status == wanted or route.makes_its_own, (route, status)
+        if route.method == "get" and wanted == 404:  # the ids are real: to their owner they answer
+            assert route.ask(client, victim.ids, victim.headers).status_code == 200, route
     _assert_whole(client, victim)
 
 
+async def test_an_account_learns_nothing_of_a_tenant_that_is_not_its_own(
+    client: Client, owners: tuple[Owner, Owner]
+) -> None:
+    """Whatever the route asks of a role: the tenant itself is unknown."""
+    victim, stranger = owners
+    for route, status in _swept(
+        client, lambda route: route.path.startswith("/api/"), victim.ids, stranger.admin
+    ):
+        wanted = 404 if "tenant" in route.parameters else 403
+        assert status == wanted, (route, status)
+        allowed = Role.TENANT_ADMIN in roles_of(route.method.upper(), route.path)
+        if route.method == "get" and allowed:
+            assert route.ask(client, victim.ids, victim.admin).status_code == 200, route
+    _assert_whole(client, victim)
+
+
+@pytest.mark.parametrize("asks", ["operator", "administrator"])
 async def test_under_one_tenants_path_anothers_ids_are_unknown(
-    client: Client, operator: Operator, owners: tuple[Owner, Owner]
+    client: Client, operator: Operator, owners: tuple[Owner, Owner], asks: str
 ) -> None:
     """An operator may reach every tenant, but never one tenant's things by another's path."""
     victim, other = owners
+    headers = operator.headers if asks == "operator" else other.admin
+
+    def of_a_tenant(route: Route) -> bool:
+        return "tenant" in route.parameters and len(route.parameters) > 1 and not route.makes_its_own
+
     swept = 0
-    for method, path, parameters in _routes(client):
-        if "tenant" not in parameters or len(parameters) == 1 or (method, path) in MAKES_ITS_OWN:
-            continue
-        told = []
-        for ids in (victim.ids, _nobodys()):
-            mixed = {**ids, "tenant": str(other.tenant)}
-            answer = _ask(client, method, _fill(path, mixed), operator.headers)
-            told.append(_told(answer, mixed))
-        assert told[0] == told[1], (method, path)
-        assert told[0][0] == 404, (method, path, told[0])
+    for route, status in _swept(client, of_a_tenant, _under(other.tenant, victim), headers):
+        allowed = asks == "operator" or Role.TENANT_ADMIN in roles_of(route.method.upper(), route.path)
+        assert status == (404 if allowed else 403), (route, status)
         swept += 1
-    assert swept >= 5
+    assert swept >= 15
     _assert_whole(client, victim)
+
+
+async def test_a_list_that_goes_on_at_anothers_place_shows_nothing_of_theirs(
+    client: Client, owners: tuple[Owner, Owner]
+) -> None:
+    victim, stranger = owners
+    document = client.get("/openapi.json").json()["paths"]
+    for path, item in document.items():
+        for method, operation in item.items():
+            named = {each["name"] for each in operation.get("parameters", []) if each["in"] == "query"}
+            unknown = named - NO_IDS - PLACES
+            only_operators = path.startswith("/api/") and not roles_of(method.upper(), path) - {Role.OPERATOR}
+            assert not unknown or (only_operators and unknown <= IDS_OF_OPERATORS), (path, unknown)
+            for place in named & PLACES if method == "get" else ():
+                for value in victim.ids.values():
+                    _assert_shows_nothing(client, path, {place: value}, victim, stranger)
+
+
+def _assert_shows_nothing(
+    client: Client, path: str, query: dict[str, str], victim: Owner, stranger: Owner
+) -> None:
+    headers = stranger.admin if path.startswith("/api/") else stranger.headers
+    asked = re.sub(r"\{(\w+)\}", lambda match: stranger.ids[match[1]], path)
+    body = client.get(asked, params=query, headers=headers).text.replace(next(iter(query.values())), "")
+    secrets = set(victim.ids.values()) | {victim.name}
+    assert not [value for value in secrets - {"1"} if value in body], (path, query)
+
+
+async def test_the_list_of_tenants_is_the_accounts_own(
+    client: Client, operator: Operator, owners: tuple[Owner, Owner]
+) -> None:
+    victim, stranger = owners
+    seen = client.get("/api/v1/tenants", headers=stranger.admin).json()
+    assert [one["id"] for one in seen["data"]] == [str(stranger.tenant)]
+    after = client.get("/api/v1/tenants", params={"limit": 200}, headers=operator.headers).json()
+    assert roles_of("GET", "/api/v1/tenants") == EVERYONE
+    assert after["data"]
+    assert str(victim.tenant) not in json.dumps(seen)
 
 
 FORMS = ["{name}", "{name}@1", "{name}@live", "{owner}/{name}", "{owner}/{name}@1"]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/models/{model}"])
+MODEL_PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/models/{model}"]
+
+
+@pytest.mark.parametrize("path", MODEL_PATHS)
 async def test_a_model_in_any_form_is_as_unknown_as_one_that_nobody_has(
-    client: Client, owners: tuple[Owner, Owner], path: str, form: str
+    client: Client, owners: tuple[Owner, Owner], path: str
 ) -> None:
     victim, stranger = owners
-    told = []
-    for owner, name in ((victim.name, victim.adapter), ("nobody", f"a{uuid4().hex[:12]}")):
-        model = form.format(owner=owner, name=name)
-        if "{" in path:
-            answer = client.get(path.format(model=model), headers=stranger.headers)
-        else:
-            prompt = (
-                {"prompt": "x"}
-                if path == "/v1/completions"
-                else {"messages": [{"role": "user", "content": "x"}]}
-            )
-            answer = client.post(
-                path, content=json.dumps({"model": model, **prompt}), headers=stranger.headers
-            )
-        assert answer.json()["error"]["code"] == "model_not_found"
-        told.append(_told(answer, {"model": model}))
-    assert told[0] == told[1]
-    assert told[0][0] == 404
+    for form in FORMS:
+        told = []
+        for owner, name in ((victim.name, victim.adapter), ("nobody", f"a{uuid4().hex[:12]}")):
+            model = form.format(owner=owner, name=name)
+            answer = _asked_for(client, path, model, stranger.headers)
+            assert answer.json()["error"]["code"] == "model_not_found"
+            told.append(_told(answer, {"model": model}))
+        assert told[0] == told[1], form
+        assert told[0][0] == 404
+
+
+def _asked_for(client: Client, path: str, model: str, headers: dict[str, str]) -> Response:
+    if "{" in path:
+        return client.get(path.format(model=model), headers=headers)
+    chat = {"messages": [{"role": "user", "content": "x"}]}
+    prompt = {"prompt": "x"} if path == "/v1/completions" else chat
+    return client.post(path, content=json.dumps({"model": model, **prompt}), headers=headers)
 
 
 def _assert_whole(client: Client, owner: Owner) -> None:
@@ -243,3 +393,9 @@ def _assert_whole(client: Client, owner: Owner) -> None:
     seen = client.get(f"/v1/adapters/{owner.adapter}/versions/1", headers=owner.headers)
     assert (seen.status_code, seen.json()["state"]) == (200, "ready")
     assert seen.json()["aliases"] == [LIVE]
+    key = client.get(f"/v1/keys/{owner.key_id}", headers=owner.headers).json()
+    assert (key["name"], key["rotated_at"], key["revoked_at"]) == ("all", None, None)
+    root = f"/api/v1/tenants/{owner.tenant}/members/{owner.member}"
+    assert client.get(root, headers=owner.admin).json()["role"] == "tenant_admin"
+    tokens = client.get(f"{root}/tokens", headers=owner.admin).json()["data"]
+    assert [(token["id"], token["revoked_at"]) for token in tokens] == [(owner.token, None)]

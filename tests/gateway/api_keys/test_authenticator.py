@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from sqlalchemy import select, text
 
 from gateway.api_keys.authenticator import REFUSED_ENTRIES, Authenticator, CacheLimits
+from gateway.api_keys.grants import BY_ROLE
 from gateway.api_keys.schemas import KeyCreate
 from gateway.api_keys.service import ApiKeys
 from gateway.audit.service import Actor
@@ -18,12 +19,13 @@ from gateway.credentials import Peppers
 from gateway.db import Database
 from gateway.errors import BadRequest, Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
 from gateway.models import ApiKey, AuditEvent, Tenant, TenantStatus
-from gateway.principal import Scope, TenantId
+from gateway.principal import Role, Scope, TenantId
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.schemas import TenantPatch
 from gateway.tenants.service import Tenants
 
 ACTOR = Actor("admin:tests")
+ALL = BY_ROLE[Role.OPERATOR]
 SLOW = CacheLimits(entries=100, age_s=3600)  # nothing ages out during a test
 
 
@@ -43,7 +45,7 @@ def authenticator(db: Database, peppers: Peppers, epochs: Epochs) -> Authenticat
 
 
 async def header(keys: ApiKeys, tenant: TenantId, wanted: KeyCreate | None = None) -> tuple[str, str]:
-    key, secret = await keys.create(ACTOR, tenant, wanted or KeyCreate(name="test"))
+    key, secret = await keys.create(ACTOR, tenant, wanted or KeyCreate(name="test"), within=ALL)
     return key.key_id, f"Bearer {secret.text}"
 
 
@@ -114,11 +116,11 @@ async def test_a_revoked_key_is_out_with_the_next_request(
 ) -> None:
     key_id, bearer = await header(keys, tenant)
     before = (await authenticator.fresh_principal(bearer)).epoch
-    await keys.revoke(ACTOR, tenant, key_id)
+    await keys.revoke(ACTOR, tenant, key_id, within=ALL)
     assert await epochs.current(tenant) == before + 1
     with pytest.raises(Unauthenticated):
         await authenticator.fresh_principal(bearer)
-    assert (await keys.revoke(ACTOR, tenant, key_id)).revoked_at is not None
+    assert (await keys.revoke(ACTOR, tenant, key_id, within=ALL)).revoked_at is not None
 
 
 async def test_an_expired_key_is_out_also_when_cached(
@@ -148,6 +150,15 @@ async def test_a_suspended_tenant_is_out_and_comes_back(
     await tenants.change(ACTOR, tenant, TenantPatch(status=TenantStatus.ACTIVE))
     fresh = Authenticator(db, Peppers(SecretStr("pepper-" * 6)), epochs)
     assert (await fresh.principal(bearer)).tenant == tenant
+
+
+async def test_a_tenants_weight_is_its_keys(
+    keys: ApiKeys, authenticator: Authenticator, tenant: TenantId, db: Database, epochs: Epochs
+) -> None:
+    _, bearer = await header(keys, tenant)
+    assert (await authenticator.fresh_principal(bearer)).share_weight == 1
+    await Tenants(db, epochs).change(ACTOR, tenant, TenantPatch(share_weight=7))
+    assert (await authenticator.fresh_principal(bearer)).share_weight == 7
 
 
 async def test_a_key_moves_to_the_new_pepper_when_it_is_used(
@@ -185,12 +196,12 @@ async def test_another_tenants_key_is_not_found(
 ) -> None:
     key_id, _ = await header(keys, tenant)
     with pytest.raises(NotFound):
-        await keys.revoke(ACTOR, await new_tenant(), key_id)
+        await keys.revoke(ACTOR, await new_tenant(), key_id, within=ALL)
 
 
 async def test_what_was_done_is_in_the_audit_log(keys: ApiKeys, tenant: TenantId, db: Database) -> None:
     key_id, _ = await header(keys, tenant)
-    await keys.revoke(ACTOR, tenant, key_id)
+    await keys.revoke(ACTOR, tenant, key_id, within=ALL)
     async with db.tenant_reader(tenant) as session:
         events = (await session.scalars(select(AuditEvent).order_by(AuditEvent.id))).all()
     assert [(event.actor, event.action, event.target) for event in events] == [

@@ -1,0 +1,1 @@
+"""Who, besides operators, may act for a tenant, and as what."""

@@ -1,0 +1,143 @@
+"""HTTP of a tenant's members and their tokens: operators, and the tenant's own administrators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from litestar import Response, delete, get, patch, post, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody, PathParameter
+
+from gateway.audit.service import Actor
+from gateway.members.schemas import (
+    MemberCreate,
+    MemberDeleted,
+    MemberOut,
+    MemberPatch,
+    PasswordPut,
+    TokenCreate,
+    TokenCreated,
+    TokenList,
+    TokenOut,
+)
+from gateway.paging import ById, Order, Page, PageCursor, PageLimit
+from gateway.principal import TenantId
+from gateway.services import Services
+
+MEMBERS = "/api/v1/tenants/{tenant:uuid}/members"
+MEMBER = f"{MEMBERS}/{{member_id:uuid}}"
+TOKENS = f"{MEMBER}/tokens"
+OLDEST_FIRST: Order[ById] = Order("members", UUID)
+
+TokenId = Annotated[str, PathParameter(max_length=64, description="Public part of the token.")]
+
+
+@post(MEMBERS, summary="Make an account a member of a tenant")
+async def add_member(
+    services: NamedDependency[Services],
+    actor: NamedDependency[Actor],
+    tenant: FromPath[UUID],
+    data: JSONBody[MemberCreate],
+) -> MemberOut:
+    """An email without an account gets one. It can't log in until an operator sets its password; a token
+    works at once."""
+    return MemberOut.of(await services.members.add(actor, TenantId(tenant), data))
+
+
+@get(MEMBERS, summary="A tenant's members, oldest first")
+async def list_members(
+    services: NamedDependency[Services],
+    tenant: FromPath[UUID],
+    cursor: PageCursor = None,
+    limit: PageLimit = 50,
+) -> Page[MemberOut]:
+    after = OLDEST_FIRST.start(cursor)
+    rows = await services.members.page(TenantId(tenant), after, limit + 1)
+    return OLDEST_FIRST.cut(rows, limit, lambda row: (row.member.id,)).page(MemberOut.of)
+
+
+@get(MEMBER, summary="One member")
+async def get_member(
+    services: NamedDependency[Services], tenant: FromPath[UUID], member_id: FromPath[UUID]
+) -> MemberOut:
+    return MemberOut.of(await services.members.get(TenantId(tenant), member_id))
+
+
+@patch(MEMBER, summary="Give a member another role")
+async def change_member(
+    services: NamedDependency[Services],
+    actor: NamedDependency[Actor],
+    tenant: FromPath[UUID],
+    member_id: FromPath[UUID],
+    data: JSONBody[MemberPatch],
+) -> MemberOut:
+    return MemberOut.of(await services.members.change(actor, TenantId(tenant), member_id, data.role))
+
+
+@delete(MEMBER, status_code=200, summary="Remove a member, with the tokens")
+async def remove_member(
+    services: NamedDependency[Services],
+    actor: NamedDependency[Actor],
+    tenant: FromPath[UUID],
+    member_id: FromPath[UUID],
+) -> MemberDeleted:
+    await services.members.remove(actor, TenantId(tenant), member_id)
+    return MemberDeleted(member_id)
+
+
+@put(f"{MEMBER}/password", status_code=204, summary="Set the password of a member's account")
+async def set_password(
+    services: NamedDependency[Services],
+    actor: NamedDependency[Actor],
+    tenant: FromPath[UUID],
+    member_id: FromPath[UUID],
+    data: JSONBody[PasswordPut],
+) -> Response[None]:
+    """Operators only: it opens all tenants of the account."""
+    await services.members.set_password(actor, TenantId(tenant), member_id, data.password)
+    return Response(None, status_code=204)
+
+
+@post(TOKENS, summary="Make a bearer token that is good for this membership; shown in this answer only")
+async def create_token(
+    services: NamedDependency[Services],
+    actor: NamedDependency[Actor],
+    tenant: FromPath[UUID],
+    member_id: FromPath[UUID],
+    data: JSONBody[TokenCreate],
+) -> TokenCreated:
+    token, secret = await services.members.create_token(actor, TenantId(tenant), member_id, data)
+    return TokenCreated(TokenOut.of(token), secret)
+
+
+@get(TOKENS, summary="A member's tokens, newest first")
+async def list_tokens(
+    services: NamedDependency[Services], tenant: FromPath[UUID], member_id: FromPath[UUID]
+) -> TokenList:
+    found = await services.members.tokens(TenantId(tenant), member_id)
+    return TokenList([TokenOut.of(token) for token in found])
+
+
+@delete(f"{TOKENS}/{{token_id:str}}", status_code=200, summary="Revoke a member's token for good")
+async def revoke_token(
+    services: NamedDependency[Services],
+    actor: NamedDependency[Actor],
+    tenant: FromPath[UUID],
+    member_id: FromPath[UUID],
+    token_id: TokenId,
+) -> TokenOut:
+    return TokenOut.of(await services.members.revoke_token(actor, TenantId(tenant), member_id, token_id))
+
+
+handlers = [
+    add_member,
+    list_members,
+    get_member,
+    change_member,
+    remove_member,
+    set_password,
+    create_token,
+    list_tokens,
+    revoke_token,
+]

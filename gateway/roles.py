@@ -1,0 +1,104 @@
+"""Which role may reach which route under `/api/v1`: one table, and what is not in it is open to nobody.
+
+A test walks the application's routes and fails for one that does not state its roles here, and for an entry
+that names no route. Which tenant's objects a route reaches is not decided here but by the path: a role is
+that of the account in the tenant that the path names, and in another it has none.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from gateway.principal import Role, Scope
+
+Roles = frozenset[Role]
+
+OPERATORS: Final[Roles] = frozenset({Role.OPERATOR})
+ADMINS: Final[Roles] = OPERATORS | {Role.TENANT_ADMIN}
+DEVELOPERS: Final[Roles] = ADMINS | {Role.DEVELOPER}
+READERS: Final[Roles] = DEVELOPERS | {Role.VIEWER}
+BILLING: Final[Roles] = ADMINS | {Role.BILLING}
+EVERYONE: Final[Roles] = frozenset(Role)
+"""Of a tenant's route, all its members; of a route without a tenant, every account that is logged in."""
+
+_TENANT = "/api/v1/tenants/{tenant}"
+
+ROLES: Final[dict[tuple[str, str], Roles]] = {
+    # of the account itself
+    ("GET", "/api/v1/session"): EVERYONE,
+    ("DELETE", "/api/v1/session"): EVERYONE,
+    # of the platform
+    ("GET", "/api/v1/tenants"): EVERYONE,  # its own
+    ("POST", "/api/v1/tenants"): OPERATORS,
+    ("GET", "/api/v1/audit"): OPERATORS,
+    ("GET", "/api/v1/price-books"): OPERATORS,
+    ("POST", "/api/v1/price-books"): OPERATORS,
+    ("GET", "/api/v1/price-books/{version}"): OPERATORS,
+    ("GET", "/api/v1/price-choice"): OPERATORS,
+    ("POST", "/api/v1/price-books/{version}/re-ratings"): OPERATORS,
+    ("GET", "/api/v1/billing/exports"): OPERATORS,
+    ("POST", "/api/v1/billing/exports"): OPERATORS,
+    ("GET", "/api/v1/billing/exports/{export_id}"): OPERATORS,
+    ("GET", "/api/v1/billing/exports/{export_id}/file"): OPERATORS,
+    # of a tenant
+    ("GET", _TENANT): EVERYONE,
+    ("PATCH", _TENANT): OPERATORS,  # its limits, weight and status are the platform's to set
+    ("GET", f"{_TENANT}/audit"): ADMINS,
+    ("GET", f"{_TENANT}/members"): ADMINS,
+    ("POST", f"{_TENANT}/members"): ADMINS,
+    ("GET", f"{_TENANT}/members/{{member_id}}"): ADMINS,
+    ("PATCH", f"{_TENANT}/members/{{member_id}}"): ADMINS,
+    ("DELETE", f"{_TENANT}/members/{{member_id}}"): ADMINS,
+    ("PUT", f"{_TENANT}/members/{{member_id}}/password"): OPERATORS,
+    ("GET", f"{_TENANT}/members/{{member_id}}/tokens"): ADMINS,
+    ("POST", f"{_TENANT}/members/{{member_id}}/tokens"): ADMINS,
+    ("DELETE", f"{_TENANT}/members/{{member_id}}/tokens/{{token_id}}"): ADMINS,
+    ("GET", f"{_TENANT}/keys"): DEVELOPERS,  # those within what the role may give (api_keys/grants.py)
+    ("POST", f"{_TENANT}/keys"): DEVELOPERS,
+    ("GET", f"{_TENANT}/keys/{{key_id}}"): DEVELOPERS,
+    ("PATCH", f"{_TENANT}/keys/{{key_id}}"): DEVELOPERS,
+    ("DELETE", f"{_TENANT}/keys/{{key_id}}"): DEVELOPERS,
+    ("POST", f"{_TENANT}/keys/{{key_id}}/rotate"): DEVELOPERS,
+    ("DELETE", f"{_TENANT}/keys/{{key_id}}/previous-secret"): DEVELOPERS,
+    ("GET", f"{_TENANT}/caches"): READERS,
+    ("PATCH", f"{_TENANT}/caches"): OPERATORS,
+    ("DELETE", f"{_TENANT}/caches"): ADMINS,
+    ("GET", f"{_TENANT}/adapters"): READERS,
+    ("GET", f"{_TENANT}/adapters/{{name}}"): READERS,
+    ("DELETE", f"{_TENANT}/adapters/{{name}}"): DEVELOPERS,
+    ("GET", f"{_TENANT}/adapters/{{name}}/versions"): READERS,
+    ("POST", f"{_TENANT}/adapters/{{name}}/versions"): DEVELOPERS,
+    ("GET", f"{_TENANT}/adapters/{{name}}/versions/{{number}}"): READERS,
+    ("DELETE", f"{_TENANT}/adapters/{{name}}/versions/{{number}}"): DEVELOPERS,
+    ("GET", f"{_TENANT}/usage"): EVERYONE,
+    ("GET", f"{_TENANT}/billing/periods"): BILLING,
+    ("GET", f"{_TENANT}/billing/statement"): BILLING,
+    ("GET", f"{_TENANT}/billing/exports"): BILLING,
+    ("POST", f"{_TENANT}/billing/exports"): BILLING,
+    ("GET", f"{_TENANT}/billing/exports/{{export_id}}"): BILLING,
+    ("GET", f"{_TENANT}/billing/exports/{{export_id}}/file"): BILLING,
+}
+
+_ADAPTERS = frozenset({Scope.ADAPTERS_READ, Scope.ADAPTERS_WRITE})
+SCOPES: Final[dict[Role, frozenset[Scope]]] = {
+    Role.OPERATOR: _ADAPTERS | {Scope.USAGE_READ},
+    Role.TENANT_ADMIN: _ADAPTERS | {Scope.USAGE_READ},
+    Role.DEVELOPER: _ADAPTERS | {Scope.USAGE_READ},
+    Role.BILLING: frozenset({Scope.USAGE_READ}),
+    Role.VIEWER: frozenset({Scope.ADAPTERS_READ, Scope.USAGE_READ}),
+}
+"""What an account that acts for a tenant passes for in handlers that tenants' keys reach too. Never
+inference: that is a key's."""
+
+
+def roles_of(method: str, route: str) -> Roles:
+    """Those that may; none for what the table does not name. `route` as Litestar has it."""
+    return ROLES.get((method, _template(route)), frozenset())
+
+
+@lru_cache(maxsize=1024)
+def _template(route: str) -> str:
+    """`/a/{b:uuid}` → `/a/{b}`."""
+    return re.sub(r"\{([^:}]+):[^}]+\}", r"{\1}", route)

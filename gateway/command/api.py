@@ -49,9 +49,6 @@ class Api:
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         return self._call("PATCH", path, body=body)
 
-    def put(self, path: str, body: Mapping[str, Any]) -> Any:
-        return self._call("PUT", path, body=body)
-
     def delete(self, path: str) -> Any:
         return self._call("DELETE", path)
 

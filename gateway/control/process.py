@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
 import structlog
 from sqlalchemy import text
 
@@ -28,7 +27,7 @@ from gateway.control.reconcile import Reconciler
 from gateway.control.web import served
 from gateway.db import Database
 from gateway.errors import Unavailable
-from gateway.replicas.drivers.motet import make_session
+from gateway.replicas.drivers.motet import ReplicaSession
 from gateway.replicas.opening import Fleet, open_fleet
 from gateway.replicas.service import purge
 from gateway.replicas.tls import replica_tls
@@ -67,7 +66,7 @@ async def run_control(settings: Settings) -> None:
     db = Database(settings.database_url, settings.database_system_url)
     try:
         async with (
-            make_session(
+            ReplicaSession(
                 connect_timeout_s=settings.connect_timeout_s, max_connections=4, tls=replica_tls(settings)
             ) as session,
             served(settings),
@@ -89,7 +88,7 @@ def _drain(db: Database, settings: Settings) -> Job:
     return Job("drain_dead", ROUND_S, drain)
 
 
-async def _lead_whenever_possible(db: Database, settings: Settings, session: aiohttp.ClientSession) -> None:
+async def _lead_whenever_possible(db: Database, settings: Settings, session: ReplicaSession) -> None:
     deliveries = open_deliveries(settings, db)
     base = BaseSpec.from_dir(Path(settings.base_model), settings.base_name)
     base_id = base.base_id

@@ -38,7 +38,7 @@ from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.exchange import POOL, RedisExchange
 from gateway.queueing.fair_queue import FairQueue
 from gateway.receipts.opening import open_issuer
-from gateway.replicas.drivers.motet import make_session
+from gateway.replicas.drivers.motet import ReplicaSession
 from gateway.replicas.opening import Fleet, open_fleet
 from gateway.replicas.registry import Registry
 from gateway.replicas.retry_budget import RetryBudget
@@ -93,7 +93,7 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
     settings = needs.settings
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(
-            make_session(
+            ReplicaSession(
                 connect_timeout_s=settings.connect_timeout_s,
                 max_connections=settings.replica_running * 2,
                 tls=replica_tls(settings),

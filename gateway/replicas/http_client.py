@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from gateway.replicas.driver import UpstreamFailed
+from gateway.sockets import bound_reading
 
 READ_AHEAD_BYTES: Final = 64 * 1024
 """What is read ahead of a slow client before the replica's socket is left to fill."""
@@ -26,6 +27,19 @@ IDLE_S: Final = 30.0
 """How long a connection is kept for the next request; replicas keep theirs longer."""
 PROBES: Final = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 """Of the kernel, in seconds and number: a replica's machine that is gone is noticed within a minute."""
+
+
+def probed_socket(family: int, kind: int, protocol: int) -> socket.socket:
+    """Breaks when the other machine is gone, which a silent connection would not notice; never blocks."""
+    probed = socket.socket(family, kind, protocol)
+    probed.setblocking(False)
+    bound_reading(probed)
+    probed.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in PROBES:
+        probed.setsockopt(socket.IPPROTO_TCP, option, value)
+    if kind == socket.SOCK_STREAM:
+        probed.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return probed
 
 
 class HttpUpstream:
@@ -190,9 +204,7 @@ class HttpPool:
         self._open += 1
         try:
             async with asyncio.timeout(min(timeout_s, self._connect_timeout_s)):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: _Connection(self), self._host, self._port, ssl=self._tls
-                )
+                return await self._connected()
         except TimeoutError as error:
             self._left()
             raise UpstreamFailed("the replica takes no connection in time", sent=False) from error
@@ -204,7 +216,30 @@ class HttpPool:
         except BaseException:
             self._left()
             raise
-        return connection
+
+    async def _connected(self) -> _Connection:
+        """Raises OSError."""
+        loop = asyncio.get_running_loop()
+        error: OSError | None = None
+        for family, kind, protocol, _, address in await loop.getaddrinfo(
+            self._host, self._port, type=socket.SOCK_STREAM
+        ):
+            probed = probed_socket(family, kind, protocol)
+            try:
+                await loop.sock_connect(probed, address)
+                named = self._host if self._tls is not None else None
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self), sock=probed, ssl=self._tls, server_hostname=named
+                )
+            except OSError as failed:
+                probed.close()
+                error = failed
+            except BaseException:
+                probed.close()
+                raise
+            else:
+                return connection
+        raise error or OSError("the name has no address")
 
     def _drop_old(self) -> None:
         oldest = asyncio.get_running_loop().time() - IDLE_S
@@ -252,10 +287,6 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        probed = transport.get_extra_info("socket")
-        probed.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in PROBES:
-            probed.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._upstream is not None:

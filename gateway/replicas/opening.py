@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import aiohttp
-
 from adapters.base import BaseSpec
 from gateway.answers.sealing import DataKeys
 from gateway.config import Settings
 from gateway.db import Database
-from gateway.replicas.drivers.motet import MotetDriver
+from gateway.replicas.drivers.motet import MotetDriver, ReplicaSession
 from gateway.replicas.registry import Registry
 from gateway.replicas.roster import Roster, RosterNeeds
 from gateway.replicas.tokens import ReplicaTokens
@@ -44,7 +42,7 @@ def open_fleet(
     settings: Settings,
     db: Database,
     base: BaseSpec,
-    session: aiohttp.ClientSession,
+    session: ReplicaSession,
     on_change: Callable[[int], None] | None = None,
     *,
     keep_removed: bool = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.config import Settings
 from gateway.db import Database
-from gateway.inference.open_replays import data_keys
+from gateway.replicas.opening import data_keys
 from gateway.webhooks.delivery import Deliveries
 from gateway.webhooks.destinations import DestinationRules
 from gateway.webhooks.sealed import Sealer

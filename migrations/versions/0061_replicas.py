@@ -6,7 +6,7 @@ from __future__ import annotations
 from migrations.ddl import run
 
 revision = "0061"
-down_revision = "0024"
+down_revision = "0052"
 
 
 def upgrade() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from migrations.ddl import protect, run
 
 revision = "0071"
-down_revision = "0024"
+down_revision = "0061"
 
 
 def upgrade() -> None:

@@ -8,33 +8,22 @@ stays with what was taken.
 from __future__ import annotations
 
 import asyncio
-import io
-import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import aiohttp
 import msgspec
 
 from gateway.replicas.driver import JournalPage, ReplicaView, Trailer, UpstreamFailed, read_view
-from gateway.sockets import bound_reading
+from gateway.replicas.http_client import IDLE_S, READ_AHEAD_BYTES, HttpPool, HttpUpstream, probed_socket
 
 CONTROL_TIMEOUT_S = 5.0
 MAX_CONTROL_BYTES = 16 * 1024 * 1024
-READ_BUFFER_BYTES = 64 * 1024
-"""What is read ahead of a slow client before the engine's socket is left to fill."""
-
-PROBES = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
-"""Of the kernel, in seconds and number: a replica's machine that is gone is noticed within a minute."""
-
 MAX_STATE_BYTES = 4 * 1024 * 1024
 SILENT_S = 12.0
 """A stream of states says something each five seconds; silent so long, it is broken."""
-
-LARGE_BODY_BYTES = 512 * 1024
-"""From here a body is sent in pieces, so that a slow replica doesn't hold up the event loop."""
 
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
 
@@ -44,67 +33,63 @@ _TRAILER = msgspec.json.Decoder(Trailer)
 _PAGE = msgspec.json.Decoder(JournalPage)
 
 
-def make_session(
-    *, connect_timeout_s: float, max_connections: int, tls: ssl.SSLContext | None = None
-) -> aiohttp.ClientSession:
-    """One a worker, for all replicas. Nothing is decompressed, followed or kept but connections. `tls`: what
+class ReplicaSession:
+    """One a worker, for all replicas: the connections for control calls, and those for answers. `tls`: what
     replicas with an https:// URL have to prove, and what is shown to them."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            limit=0,
-            limit_per_host=max_connections,
-            keepalive_timeout=30,
-            socket_factory=_probed_socket,
-            ssl=tls if tls is not None else True,
-        ),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
-        auto_decompress=False,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        read_bufsize=READ_BUFFER_BYTES,
-        skip_auto_headers={"User-Agent", "Accept-Encoding"},
-        trust_env=False,
-    )
 
+    def __init__(
+        self, *, connect_timeout_s: float, max_connections: int, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._max_connections = max_connections
+        self._tls = tls
+        self._pools: list[HttpPool] = []
 
-def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Breaks when the other machine is gone, which a silent connection would not notice."""
-    probed = socket.socket(*address[:3])
-    bound_reading(probed)
-    probed.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in PROBES:
-        probed.setsockopt(socket.IPPROTO_TCP, option, value)
-    return probed
+    async def __aenter__(self) -> Self:
+        self.control = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                limit_per_host=self._max_connections,
+                keepalive_timeout=IDLE_S,
+                socket_factory=lambda address: probed_socket(*address[:3]),
+                ssl=self._tls if self._tls is not None else True,
+            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=READ_AHEAD_BYTES,
+            skip_auto_headers={"User-Agent", "Accept-Encoding"},
+            trust_env=False,
+        )
+        return self
 
+    async def __aexit__(self, *_: object) -> None:
+        for pool in self._pools:
+            await pool.close()
+        await self.control.close()
 
-class MotetUpstream:
-    """One answer of the engine."""
+    def pool(self, url: str) -> HttpPool:
+        """The connections for answers of one replica."""
+        pool = HttpPool(
+            url,
+            connect_timeout_s=self._connect_timeout_s,
+            max_connections=self._max_connections,
+            tls=self._tls,
+        )
+        self._pools.append(pool)
+        return pool
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status: int = response.status
-        self.headers: Mapping[str, str] = response.headers
-
-    async def read_some(self, timeout_s: float) -> bytes:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._response.content.readany()
-        except TimeoutError:  # ours; aiohttp's own time-outs are off
-            raise
-        except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamFailed(f"the replica broke off: {type(error).__name__}") from error
-
-    async def close(self) -> None:
-        if self._response.content.at_eof():
-            self._response.release()
-        else:
-            self._response.close()
+    def forget(self, pool: HttpPool) -> None:
+        if pool in self._pools:
+            self._pools.remove(pool)
 
 
 class MotetDriver:
     """One replica. `tokens`: the present one, and the one before while it is changed."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, *tokens: str) -> None:
+    def __init__(self, session: ReplicaSession, url: str, *tokens: str) -> None:
         self._session = session
+        self._pool = session.pool(url)
         self._url = url.rstrip("/")
         self._tokens: tuple[str, ...] = ()
         self._headers: dict[str, str] = {}
@@ -118,34 +103,13 @@ class MotetDriver:
 
     async def open(
         self, path: str, body: bytes, headers: Mapping[str, str], first_byte_timeout_s: float
-    ) -> MotetUpstream:
-        try:
-            async with asyncio.timeout(first_byte_timeout_s):
-                response = await self._post(path, body, headers, self._headers)
-                if response.status == 401 and (other := self._other(self._headers)) is not None:
-                    response.close()
-                    response = await self._post(path, body, headers, other)
-                    self._prefer(other, response.status)
-        except aiohttp.ConnectionTimeoutError as error:  # is a TimeoutError too
-            raise UpstreamFailed("the replica takes no connection in time", sent=False) from error
-        except TimeoutError:
-            raise UpstreamFailed("the replica did not answer in time") from None
-        except (aiohttp.ClientError, OSError) as error:
-            sent = not isinstance(error, aiohttp.ClientConnectorError)
-            raise UpstreamFailed(
-                f"the replica can't be reached: {type(error).__name__}", sent=sent
-            ) from error
-        return MotetUpstream(response)
-
-    async def _post(
-        self, path: str, body: bytes, headers: Mapping[str, str], ours: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
-        return await self._session.post(
-            self._url + path,
-            data=body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body),
-            headers={**headers, **ours, "content-type": "application/json"},
-            allow_redirects=False,
-        )
+    ) -> HttpUpstream:
+        upstream = await self._pool.post(path, {**headers, **self._headers}, body, first_byte_timeout_s)
+        if upstream.status == 401 and (other := self._other(self._headers)) is not None:
+            await upstream.close()
+            upstream = await self._pool.post(path, {**headers, **other}, body, first_byte_timeout_s)
+            self._prefer(other, upstream.status)
+        return upstream
 
     async def abort(self, request_id: str, attempt: int) -> Trailer | None:
         path = f"/internal/requests/{request_id}/abort"
@@ -216,7 +180,7 @@ class MotetDriver:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         ours = self._headers
         for last in (False, True):
-            async with self._session.request(
+            async with self._session.control.request(
                 method, self._url + path, headers=ours, allow_redirects=False, **options
             ) as response:
                 other = None if last or response.status != 401 else self._other(ours)

@@ -51,7 +51,7 @@ from gateway.queueing.fair_queue import FairQueue
 from gateway.receipts.issuer import Issuer
 from gateway.receipts.keys import ReceiptKeys
 from gateway.receipts.receipt import COMMENT
-from gateway.replicas.drivers.motet import MotetDriver, make_session
+from gateway.replicas.drivers.motet import MotetDriver, ReplicaSession
 from gateway.replicas.registry import Registry, Replica
 from gateway.sockets import bound_connections
 from gateway.traffic.tally import Tally
@@ -243,7 +243,7 @@ async def _worker(
 ) -> AsyncIterator[Worker]:
     base, encoder = base_and_encoder
     keys = Keys()
-    async with make_session(connect_timeout_s=2, max_connections=256) as session:
+    async with ReplicaSession(connect_timeout_s=2, max_connections=256) as session:
         registry = Registry([Replica(up.url, MotetDriver(session, up.url, TOKEN)) for up in upstreams])
         await registry.poll_once()
         queue = FairQueue(

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.config import Settings
 from gateway.replicas.driver import UpstreamFailed
-from gateway.replicas.drivers.motet import MotetDriver, make_session
+from gateway.replicas.drivers.motet import MotetDriver, ReplicaSession
 from gateway.replicas.tls import replica_tls
 from tests.authority import Authority
 from tests.gateway.replicas.engine import Engine
@@ -31,7 +31,7 @@ async def ask(driver: MotetDriver) -> int:
 async def test_no_request_fails_while_a_token_is_changed(gateway_first: bool) -> None:
     async with (
         Engine("b" * 64, None, tokens=(OLD,)).running() as engine,
-        make_session(connect_timeout_s=1, max_connections=16) as session,
+        ReplicaSession(connect_timeout_s=1, max_connections=16) as session,
     ):
         driver = MotetDriver(session, engine.url, OLD)
         statuses: list[int] = []
@@ -69,7 +69,7 @@ async def test_no_request_fails_while_a_token_is_changed(gateway_first: bool) ->
 async def test_a_replica_that_knows_none_of_the_tokens_refuses() -> None:
     async with (
         Engine("b" * 64, None, tokens=("another-token-0123",)).running() as engine,
-        make_session(connect_timeout_s=1, max_connections=16) as session,
+        ReplicaSession(connect_timeout_s=1, max_connections=16) as session,
     ):
         driver = MotetDriver(session, engine.url, NEW, OLD)
         assert await ask(driver) == 401
@@ -88,7 +88,7 @@ async def test_both_sides_prove_who_they_are(settings: Settings, tmp_path: Path)
 
     async def reaches(**files: Path) -> bool:
         tls = replica_tls(settings.model_copy(update=files))
-        async with make_session(connect_timeout_s=2, max_connections=4, tls=tls) as session:
+        async with ReplicaSession(connect_timeout_s=2, max_connections=4, tls=tls) as session:
             driver = MotetDriver(session, engine.url, "engine-token-of-tests")
             try:
                 return await driver.ready()

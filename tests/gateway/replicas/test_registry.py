@@ -5,12 +5,11 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
-import aiohttp
 import pytest
 
 from gateway.replicas.breaker import FAILURES_TO_OPEN
 from gateway.replicas.driver import ReplicaView, UpstreamFailed
-from gateway.replicas.drivers.motet import MotetDriver, make_session
+from gateway.replicas.drivers.motet import MotetDriver, ReplicaSession
 from gateway.replicas.registry import Registry
 from gateway.replicas.replica import Load, Replica
 from gateway.replicas.want import Want
@@ -18,8 +17,8 @@ from tests.gateway.inference.upstream import TOKEN, Upstream
 
 
 @pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with make_session(connect_timeout_s=1, max_connections=8) as session:
+async def session() -> AsyncIterator[ReplicaSession]:
+    async with ReplicaSession(connect_timeout_s=1, max_connections=8) as session:
         yield session
 
 
@@ -29,11 +28,11 @@ async def upstream() -> AsyncIterator[Upstream]:
         yield running
 
 
-def replica(session: aiohttp.ClientSession, name: str, view: ReplicaView) -> Replica:
+def replica(session: ReplicaSession, name: str, view: ReplicaView) -> Replica:
     return Replica(name, MotetDriver(session, name, TOKEN), healthy=True, view=view)
 
 
-async def test_residency_first_then_load(session: aiohttp.ClientSession) -> None:
+async def test_residency_first_then_load(session: ReplicaSession) -> None:
     resident = replica(session, "http://a", ReplicaView(device=frozenset({"x"}), waiting_tokens=500))
     idle = replica(session, "http://b", ReplicaView())
     registry = Registry([resident, idle])
@@ -48,7 +47,7 @@ async def test_residency_first_then_load(session: aiohttp.ClientSession) -> None
     assert registry.choose(Want("x"), tried=[resident, idle]) is resident
 
 
-async def test_an_open_breaker_and_bad_health_take_a_replica_out(session: aiohttp.ClientSession) -> None:
+async def test_an_open_breaker_and_bad_health_take_a_replica_out(session: ReplicaSession) -> None:
     only = replica(session, "http://a", ReplicaView())
     registry = Registry([only])
     for _ in range(FAILURES_TO_OPEN):
@@ -60,7 +59,7 @@ async def test_an_open_breaker_and_bad_health_take_a_replica_out(session: aiohtt
 
 
 async def test_polling_follows_readiness_and_tells_the_number(
-    session: aiohttp.ClientSession, upstream: Upstream
+    session: ReplicaSession, upstream: Upstream
 ) -> None:
     heard: list[int] = []
     watched = Replica(upstream.url, MotetDriver(session, upstream.url, TOKEN))
@@ -73,7 +72,7 @@ async def test_polling_follows_readiness_and_tells_the_number(
     assert not dead.healthy
 
 
-async def test_a_replica_that_is_not_there_was_sent_nothing(session: aiohttp.ClientSession) -> None:
+async def test_a_replica_that_is_not_there_was_sent_nothing(session: ReplicaSession) -> None:
     driver = MotetDriver(session, "http://127.0.0.1:1", TOKEN)
     with pytest.raises(UpstreamFailed) as failed:
         await driver.open("/v1/completions", b"{}", {}, 1.0)
@@ -90,7 +89,7 @@ async def test_a_replica_that_takes_no_connection_was_sent_nothing() -> None:
             filler = sockets.enter_context(socket.socket())
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
-        async with make_session(connect_timeout_s=0.2, max_connections=8) as session:
+        async with ReplicaSession(connect_timeout_s=0.2, max_connections=8) as session:
             driver = MotetDriver(session, f"http://127.0.0.1:{listener.getsockname()[1]}", TOKEN)
             with pytest.raises(UpstreamFailed) as failed:
                 await driver.open("/v1/completions", b"{}", {}, 30.0)
@@ -98,22 +97,21 @@ async def test_a_replica_that_takes_no_connection_was_sent_nothing() -> None:
 
 
 async def test_connections_are_probed_while_they_are_silent(
-    session: aiohttp.ClientSession, upstream: Upstream
+    session: ReplicaSession, upstream: Upstream
 ) -> None:
     upstream.script.stall_after = 0
     headers = {"x-motet-request": "r", "x-motet-attempt": "1"}
     opened = await MotetDriver(session, upstream.url, TOKEN).open(
         "/v1/completions", b'{"stream": true, "model": "m"}', headers, 5.0
     )
-    connection = opened._response.connection
+    connection = opened._connection
     assert connection is not None
-    assert connection.transport is not None
     probed = connection.transport.get_extra_info("socket")
     assert probed.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     await opened.close()
 
 
-async def test_control_calls(session: aiohttp.ClientSession, upstream: Upstream) -> None:
+async def test_control_calls(session: ReplicaSession, upstream: Upstream) -> None:
     driver = MotetDriver(session, upstream.url, TOKEN)
     assert await driver.abort("unknown", 1) is None
     await driver.prefetch("a" * 64, "owner")
@@ -124,7 +122,7 @@ async def test_control_calls(session: aiohttp.ClientSession, upstream: Upstream)
     assert (page.lines, page.next) == ([], 0)
 
 
-async def test_nobody_is_refused_on_old_news(session: aiohttp.ClientSession, upstream: Upstream) -> None:
+async def test_nobody_is_refused_on_old_news(session: ReplicaSession, upstream: Upstream) -> None:
     """The poll came before the replica was up; another worker has told the client since that all is well."""
     up = Replica(upstream.url, MotetDriver(session, upstream.url, TOKEN))
     registry = Registry([up])
@@ -132,7 +130,7 @@ async def test_nobody_is_refused_on_old_news(session: aiohttp.ClientSession, ups
     assert await asyncio.gather(*(registry.choose_now() for _ in range(8))) == [up] * 8
 
 
-async def test_a_replica_that_is_down_is_asked_once_for_all(session: aiohttp.ClientSession) -> None:
+async def test_a_replica_that_is_down_is_asked_once_for_all(session: ReplicaSession) -> None:
     asked = 0
 
     class Down(MotetDriver):

@@ -22,7 +22,7 @@ from gateway.errors import Conflict
 from gateway.models import BaseModel, Replica, ReplicaState
 from gateway.replicas import service as service_module
 from gateway.replicas import watching as watching_module
-from gateway.replicas.drivers.motet import MotetDriver, make_session
+from gateway.replicas.drivers.motet import MotetDriver, ReplicaSession
 from gateway.replicas.registry import Registry
 from gateway.replicas.replica import IN_HOST, ON_DISK
 from gateway.replicas.roster import Roster, RosterNeeds
@@ -49,7 +49,9 @@ class World:
     async def worker(
         self, *listed: Engine, digests: str = "", keep_removed: bool = False
     ) -> tuple[Registry, Roster]:
-        session = await self._stack.enter_async_context(make_session(connect_timeout_s=1, max_connections=8))
+        session = await self._stack.enter_async_context(
+            ReplicaSession(connect_timeout_s=1, max_connections=8)
+        )
         registry = Registry([])
         needs = RosterNeeds(
             db=self.db,

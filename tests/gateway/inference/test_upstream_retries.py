@@ -27,7 +27,7 @@ async def test_no_replica_is_asked_twice_in_a_row(
     worker = await make_worker(upstream, second)
     upstream.script.cut_before = second.script.cut_before = True
     assert await status_of(http, worker) == 503
-    assert (upstream.requests, second.requests) == (2, 1)
+    assert sorted([upstream.requests, second.requests]) == [1, 2]
     assert all(event.billed_prompt_tokens == 0 for event in worker.events())
     await worker.settled()
 

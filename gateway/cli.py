@@ -172,7 +172,7 @@ def create_key(
 def list_keys(context: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
     """A tenant's keys."""
     api = access_of(context).admin()
-    found = api.get(f"/api/v1/tenants/{tenant_id(api, tenant)}/keys")["data"]
+    found = api.pages(f"/api/v1/tenants/{tenant_id(api, tenant)}/keys")
     show_list(
         found, ["id", "name", "scopes", "created_at", "expires_at", "revoked_at", "last_used_at"], as_json
     )

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import GenericAlias
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 from uuid import UUID
 
@@ -31,6 +32,7 @@ PageLimit = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="Entri
 PageCursor = Annotated[
     str | None, QueryParameter(max_length=MAX_CURSOR, description="`next_cursor` of the page before.")
 ]
+EARLIER: Final = "As before there were cursors: prefer `cursor`."
 Since = Annotated[datetime | None, QueryParameter(description="Made at or after it; RFC 3339.")]
 Until = Annotated[datetime | None, QueryParameter(description="Made before it; RFC 3339.")]
 NamePrefix = Annotated[
@@ -38,6 +40,7 @@ NamePrefix = Annotated[
 ]
 
 Entry = TypeVar("Entry")
+Filled = TypeVar("Filled")
 Row = TypeVar("Row")
 Place = TypeVar("Place", bound=tuple[Any, ...])
 
@@ -65,18 +68,21 @@ class Cut(Generic[Row]):
     next_cursor: str | None
 
     def page(self, show: Callable[[Row], Entry]) -> Page[Entry]:
-        return Page(
-            data=[show(row) for row in self.rows], has_more=self.has_more, next_cursor=self.next_cursor
-        )
+        return self.fill(Page[Entry], show)
+
+    def fill(self, kind: Callable[..., Filled], show: Callable[[Row], object], **more: object) -> Filled:
+        """A page of a subclass, with what it has `more`."""
+        data = [show(row) for row in self.rows]
+        return kind(data=data, has_more=self.has_more, next_cursor=self.next_cursor, **more)
 
 
 class Order(Generic[Place]):
-    """The order of one list: `kind` is the tuple type of the columns it is sorted by, the last of which makes
-    it unique, as in `Order("keys", tuple[datetime, UUID])`."""
+    """The order of one list: `kinds` are the types of the columns it is sorted by, the last of which makes it
+    unique, as in `NEWEST_FIRST: Order[ByCreation] = Order("keys", datetime, UUID)`."""
 
-    def __init__(self, name: str, kind: type[Place]) -> None:
+    def __init__(self, name: str, *kinds: type[Any]) -> None:
         self._name = name
-        self._kind = kind
+        self._kind: Any = GenericAlias(tuple, kinds)
 
     def start(self, cursor: str | None, filters: Filters = _NONE) -> Place | None:
         """The place after which the page begins; None = at the top. Raises `BadRequest` (`invalid_cursor`)

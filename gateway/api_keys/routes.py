@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 from uuid import UUID
 
 from litestar import delete, get, post
-from litestar.di import NamedDependency
-from litestar.params import FromPath, JSONBody, PathParameter
+from litestar.di import NamedDependency, Provide
+from litestar.params import FromPath, FromQuery, JSONBody, PathParameter
 
+from gateway.api_keys.repository import NEWEST_FIRST, KeyFilters, KeyState
 from gateway.api_keys.schemas import KeyCreate, KeyCreated, KeyList, KeyOut
 from gateway.audit.service import Actor
+from gateway.paging import DEFAULT_LIMIT, NamePrefix, PageCursor, PageLimit, Since, Until, moment
 from gateway.principal import TenantId
 from gateway.services import Services
 
 KeyId = Annotated[str, PathParameter(max_length=64, description="Public part of the key.")]
+
+
+def key_filters(
+    state: FromQuery[KeyState | None] = None,
+    name_prefix: NamePrefix = None,
+    since: Since = None,
+    until: Until = None,
+) -> KeyFilters:
+    return KeyFilters(state, name_prefix, moment(since), moment(until))
 
 
 @post(
@@ -30,9 +42,24 @@ async def create_key(
     return KeyCreated(KeyOut.of(key), secret.text)
 
 
-@get("/api/v1/tenants/{tenant:uuid}/keys", summary="A tenant's API keys, newest first")
-async def list_keys(services: NamedDependency[Services], tenant: FromPath[UUID]) -> KeyList:
-    return KeyList([KeyOut.of(key) for key in await services.keys.list_of(TenantId(tenant))])
+@get(
+    "/api/v1/tenants/{tenant:uuid}/keys",
+    summary="A tenant's API keys, newest first",
+    dependencies={"filters": Provide(key_filters, sync_to_thread=False)},
+)
+async def list_keys(
+    services: NamedDependency[Services],
+    filters: NamedDependency[KeyFilters],
+    tenant: FromPath[UUID],
+    cursor: PageCursor = None,
+    limit: PageLimit = DEFAULT_LIMIT,
+) -> KeyList:
+    given = {"tenant": tenant, **asdict(filters)}
+    start = NEWEST_FIRST.start(cursor, given)
+    found = await services.keys.page(TenantId(tenant), filters, start, limit + 1)
+    return NEWEST_FIRST.cut(found, limit, lambda key: (key.created_at, key.id), given).fill(
+        KeyList, KeyOut.of
+    )
 
 
 @delete(

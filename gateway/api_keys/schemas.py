@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.models import ApiKey
+from gateway.paging import Page
 from gateway.principal import Scope
 
 Limit = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -68,5 +69,5 @@ class KeyCreated(msgspec.Struct, frozen=True):
     secret: str  # the whole key, shown this once
 
 
-class KeyList(msgspec.Struct, frozen=True):
+class KeyList(Page[KeyOut], frozen=True, kw_only=True):
     data: list[KeyOut]

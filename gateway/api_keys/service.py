@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from gateway.api_keys import repository
 from gateway.api_keys.authenticator import API_KEY
+from gateway.api_keys.repository import KeyFilters
 from gateway.api_keys.schemas import KeyCreate
 from gateway.audit.service import Actor, Change, record
 from gateway.credentials import Peppers, Secret
@@ -13,6 +14,7 @@ from gateway.db import Database
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
 from gateway.models import ApiKey
+from gateway.paging import ByCreation
 from gateway.principal import TenantId
 from gateway.tenants import epochs
 from gateway.tenants.epochs import Epochs
@@ -38,9 +40,12 @@ class ApiKeys:
             record(session, actor, Change("api_key.create", key.key_id, tenant, details))
         return key, secret
 
-    async def list_of(self, tenant: TenantId) -> list[ApiKey]:
+    async def page(
+        self, tenant: TenantId, wanted: KeyFilters, after: ByCreation | None, limit: int
+    ) -> list[ApiKey]:
+        """Newest first."""
         async with self._db.tenant_reader(tenant) as session:
-            return await repository.list_of(session, tenant)
+            return await repository.page(session, tenant, wanted, after, limit)
 
     async def revoke(self, actor: Actor, tenant: TenantId, key_id: str) -> ApiKey:
         """Revoked with the next request of any worker. Raises `NotFound`; revoking twice is the same as

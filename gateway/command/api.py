@@ -68,15 +68,15 @@ class Api:
             partial.unlink(missing_ok=True)
             connection.close()
 
-    def pages(self, path: str, limit: int = 100) -> Iterator[dict[str, Any]]:
-        """Every entry of a list that pages by `after`: `next` names the next page, or its last id does."""
-        after: object = None
+    def pages(self, path: str, limit: int = 100, **filters: object) -> Iterator[dict[str, Any]]:
+        """Every entry of a list, page by page."""
+        cursor: str | None = None
         while True:
-            page = self.get(path, limit=limit, after=after)
+            page = self.get(path, **{**filters, "limit": limit, "cursor": cursor})
             yield from page["data"]
-            if not page.get("has_more"):
+            cursor = page.get("next_cursor")
+            if cursor is None:
                 return
-            after = page.get("next") or page["data"][-1]["id"]
 
     def upload(self, path: str, folder: Path, advance: Callable[[int], None]) -> Any:
         """Sends an adapter's two files as they lie on disk; `advance` hears the bytes of each chunk."""

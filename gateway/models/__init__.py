@@ -10,6 +10,7 @@ from gateway.models.admin_token import AdminToken
 from gateway.models.alias import Alias
 from gateway.models.api_key import ApiKey
 from gateway.models.audit_event import AuditEvent
+from gateway.models.audit_link import AuditLink
 from gateway.models.base import Base
 from gateway.models.base_model import BaseModel
 from gateway.models.billing_export import BillingExport
@@ -37,6 +38,7 @@ __all__ = [
     "Alias",
     "ApiKey",
     "AuditEvent",
+    "AuditLink",
     "Base",
     "BaseModel",
     "BillingExport",

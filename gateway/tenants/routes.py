@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 from uuid import UUID
 
 from litestar import get, patch, post
-from litestar.di import NamedDependency
+from litestar.di import NamedDependency, Provide
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from gateway.audit.service import Actor
+from gateway.models import TenantStatus
+from gateway.paging import DEFAULT_LIMIT, EARLIER, NamePrefix, PageCursor, PageLimit, Since, Until, moment
 from gateway.services import Services
+from gateway.tenants.repository import BY_ID, TenantFilters
 from gateway.tenants.schemas import TenantCreate, TenantOut, TenantPage, TenantPatch
 
-PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Tenants in one answer.")]
+After = Annotated[UUID | None, QueryParameter(description=EARLIER)]
+
+
+def tenant_filters(
+    status: FromQuery[TenantStatus | None] = None,
+    name_prefix: NamePrefix = None,
+    since: Since = None,
+    until: Until = None,
+) -> TenantFilters:
+    return TenantFilters(status, name_prefix, moment(since), moment(until))
 
 
 @post("/api/v1/tenants", summary="Create a tenant")
@@ -23,12 +36,22 @@ async def create_tenant(
     return TenantOut.of(await services.tenants.create(actor, data))
 
 
-@get("/api/v1/tenants", summary="List tenants, oldest first")
+@get(
+    "/api/v1/tenants",
+    summary="List tenants, oldest first",
+    dependencies={"filters": Provide(tenant_filters, sync_to_thread=False)},
+)
 async def list_tenants(
-    services: NamedDependency[Services], after: FromQuery[UUID | None] = None, limit: PageSize = 50
+    services: NamedDependency[Services],
+    filters: NamedDependency[TenantFilters],
+    cursor: PageCursor = None,
+    after: After = None,
+    limit: PageLimit = DEFAULT_LIMIT,
 ) -> TenantPage:
-    tenants = await services.tenants.page(after, limit + 1)
-    return TenantPage([TenantOut.of(tenant) for tenant in tenants[:limit]], has_more=len(tenants) > limit)
+    given = asdict(filters)
+    start = BY_ID.start(cursor, given) or (None if after is None else (after,))
+    found = await services.tenants.page(filters, start, limit + 1)
+    return BY_ID.cut(found, limit, lambda tenant: (tenant.id,), given).fill(TenantPage, TenantOut.of)
 
 
 @get("/api/v1/tenants/{tenant:uuid}", summary="One tenant")

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gateway.models import Tenant, TenantStatus
+from gateway.paging import Page
 
 TenantName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="Lower case, unique.")]
 Limit = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -60,6 +61,5 @@ class TenantOut(msgspec.Struct, frozen=True):
         )
 
 
-class TenantPage(msgspec.Struct, frozen=True):
+class TenantPage(Page[TenantOut], frozen=True, kw_only=True):
     data: list[TenantOut]
-    has_more: bool

@@ -12,9 +12,11 @@ from gateway.db import Database
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
 from gateway.models import Tenant
+from gateway.paging import ById
 from gateway.principal import Admin, Limits, Principal, Scope, TenantId
 from gateway.tenants import repository
 from gateway.tenants.epochs import Epochs
+from gateway.tenants.repository import TenantFilters
 from gateway.tenants.schemas import TenantCreate, TenantPatch
 
 SALT_BYTES = 16
@@ -44,9 +46,10 @@ class Tenants:
         await self._epochs.publish(TenantId(tenant.id), tenant.epoch)
         return tenant
 
-    async def page(self, after: UUID | None, limit: int) -> list[Tenant]:
+    async def page(self, wanted: TenantFilters, after: ById | None, limit: int) -> list[Tenant]:
+        """Oldest first."""
         async with self._db.system_reader() as session:
-            return await repository.page(session, after, limit)
+            return await repository.page(session, wanted, after, limit)
 
     async def get(self, tenant: UUID) -> Tenant:
         """Raises `NotFound`."""

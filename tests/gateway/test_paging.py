@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import BadRequest
-from gateway.paging import MAX_CURSOR, Order
+from gateway.paging import MAX_CURSOR, ByCreation, Order
 
-KEYS = Order("keys", tuple[datetime, UUID])
-NAMES = Order("names", tuple[str])
-NUMBERS = Order("numbers", tuple[int])
+KEYS: Order[ByCreation] = Order("keys", datetime, UUID)
+NAMES: Order[tuple[str]] = Order("names", str)
+NUMBERS: Order[tuple[int]] = Order("numbers", int)
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.uuids())

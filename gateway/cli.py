@@ -1,6 +1,6 @@
 """The gateway's sub-commands of `motet`: run its processes, and talk to its API.
 
-`tenants`, `keys`, `adapters`, `usage` and `billing` have no rights of their own: they are clients of the API.
+All but `gateway` and `control` have no rights of their own: they are clients of the API.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
 from gateway.command.access import tenant_id
 from gateway.command.api import CommandFailed, segment
+from gateway.command.audit import audit
 from gateway.command.billing import billing
 from gateway.command.options import AsJson, MaybeTenant, TenantName, access_of, connect
 from gateway.command.output import says_why, show, show_list
@@ -38,6 +39,7 @@ app.add_typer(keys, name="keys")
 app.add_typer(adapters, name="adapters")
 app.add_typer(usage, name="usage")
 app.add_typer(billing, name="billing")
+app.add_typer(audit, name="audit")
 
 
 @app.command()

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from litestar import delete, get, post
 from litestar.di import NamedDependency, Provide
-from litestar.params import FromPath, FromQuery, JSONBody, PathParameter
+from litestar.params import FromPath, JSONBody, PathParameter, QueryParameter
 
 from gateway.api_keys.repository import NEWEST_FIRST, KeyFilters, KeyState
 from gateway.api_keys.schemas import KeyCreate, KeyCreated, KeyList, KeyOut
@@ -17,16 +17,17 @@ from gateway.paging import DEFAULT_LIMIT, NamePrefix, PageCursor, PageLimit, Sin
 from gateway.principal import TenantId
 from gateway.services import Services
 
+InState = Annotated[KeyState | None, QueryParameter(name="state")]  # Litestar keeps `state` to itself
 KeyId = Annotated[str, PathParameter(max_length=64, description="Public part of the key.")]
 
 
 def key_filters(
-    state: FromQuery[KeyState | None] = None,
+    in_state: InState = None,
     name_prefix: NamePrefix = None,
     since: Since = None,
     until: Until = None,
 ) -> KeyFilters:
-    return KeyFilters(state, name_prefix, moment(since), moment(until))
+    return KeyFilters(in_state, name_prefix, moment(since), moment(until))
 
 
 @post(

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from litestar import get
 from litestar.di import NamedDependency, Provide
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
 from gateway.audit.chain import PLATFORM, Head
@@ -26,7 +26,11 @@ OF_TENANT = "/api/v1/tenants/{tenant:uuid}/audit"
 JSON_LINES = "application/jsonl"
 
 MAX_SEQ = 2**53
-Text = Annotated[str | None, QueryParameter(min_length=1, max_length=320)]
+By = Annotated[  # `actor` is a dependency: whoever asks
+    str | None, QueryParameter(name="actor", min_length=1, max_length=320, description="As `admin:<email>`.")
+]
+Target = Annotated[str | None, QueryParameter(min_length=1, max_length=320)]
+OfTenant = Annotated[UUID | None, QueryParameter(name="tenant", description="What was changed of it only.")]
 Action = Annotated[
     str | None, QueryParameter(min_length=1, max_length=100, description="What it begins with, as `tenant.`.")
 ]
@@ -39,9 +43,9 @@ KeptHash = Annotated[
 
 
 def event_filters(
-    actor: Text = None, action: Action = None, target: Text = None, since: Since = None, until: Until = None
+    by: By = None, action: Action = None, target: Target = None, since: Since = None, until: Until = None
 ) -> EventFilters:
-    return EventFilters(None, actor, action, target, moment(since), moment(until))
+    return EventFilters(None, by, action, target, moment(since), moment(until))
 
 
 FILTERED = {"filters": Provide(event_filters, sync_to_thread=False)}
@@ -51,13 +55,12 @@ FILTERED = {"filters": Provide(event_filters, sync_to_thread=False)}
 async def list_events(
     services: NamedDependency[Services],
     filters: NamedDependency[EventFilters],
-    of: FromQuery[UUID | None] = None,
+    of_tenant: OfTenant = None,
     cursor: PageCursor = None,
     before: Before = None,
     limit: PageLimit = DEFAULT_LIMIT,
 ) -> EventPage:
-    """`of`: a tenant's only."""
-    return await _page(services, _of(filters, of), cursor, before, limit)
+    return await _page(services, _of(filters, of_tenant), cursor, before, limit)
 
 
 @get(OF_TENANT, summary="What was changed of a tenant, newest first", dependencies=FILTERED)

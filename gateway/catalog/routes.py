@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from litestar import Request, Response, delete, get, post
 from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, QueryParameter
 from litestar.types import Receive
 
 from gateway.access import SCOPE
@@ -41,6 +41,7 @@ READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
 WRITE: dict[str, object] = {SCOPE: Scope.ADAPTERS_WRITE}
 
 ListedState = Literal["pending", "ready", "refused"]
+InState = Annotated[ListedState | None, QueryParameter(name="state")]  # Litestar keeps `state` to itself
 NameCursor = Annotated[
     str | None, QueryParameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description=EARLIER)
 ]
@@ -102,14 +103,14 @@ async def list_versions(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     name: FromPath[str],
-    state: FromQuery[ListedState | None] = None,
+    in_state: InState = None,
     cursor: PageCursor = None,
     after: NumberCursor = None,
     limit: PageLimit = DEFAULT_LIMIT,
 ) -> VersionList:
-    given = {"tenant": principal.tenant, "adapter": name, "state": state}
+    given = {"tenant": principal.tenant, "adapter": name, "state": in_state}
     start = BY_NUMBER.start(cursor, given) or (after,)
-    found = await services.lifecycle.list_versions(principal, name, start[0], limit + 1, state)
+    found = await services.lifecycle.list_versions(principal, name, start[0], limit + 1, in_state)
     cut = BY_NUMBER.cut(found.versions, limit, lambda version: (version.number,), given)
     return VersionList.of(found.adapter, cut, services.catalog.base.name)
 

@@ -16,6 +16,7 @@ from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
 
 TIMEOUT_S = 60.0
 UPLOAD_TIMEOUT_S = 900.0  # for the proof at the end of a large upload
+PAGE = 100
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 
@@ -68,11 +69,11 @@ class Api:
             partial.unlink(missing_ok=True)
             connection.close()
 
-    def pages(self, path: str, limit: int = 100, **filters: object) -> Iterator[dict[str, Any]]:
+    def pages(self, path: str, **filters: object) -> Iterator[dict[str, Any]]:
         """Every entry of a list, page by page."""
         cursor: str | None = None
         while True:
-            page = self.get(path, **{**filters, "limit": limit, "cursor": cursor})
+            page = self.get(path, **{"limit": PAGE, **filters, "cursor": cursor})
             yield from page["data"]
             cursor = page.get("next_cursor")
             if cursor is None:

@@ -27,6 +27,7 @@ READ: dict[str, object] = {SCOPE: Scope.USAGE_READ}
 ANY_BYTES = "application/octet-stream"  # as documented; the answer says which
 NOT_READY: dict[int, Any] = {409: ResponseSpec(None, description="It is not done, or was superseded.")}
 
+InState = Annotated[ExportState | None, QueryParameter(name="state")]  # Litestar keeps `state` to itself
 After = Annotated[str | None, QueryParameter(max_length=64, description=EARLIER)]
 OfMonth = Annotated[
     str | None, QueryParameter(pattern=r"^20[0-9]{2}-(0[1-9]|1[0-2])$", description="UTC, as 2026-11.")
@@ -42,13 +43,13 @@ class _Wanted:
 
 
 def _wanted(
-    state: FromQuery[ExportState | None] = None,
+    in_state: InState = None,
     month: OfMonth = None,
     cursor: PageCursor = None,
     after: After = None,
     limit: PageLimit = DEFAULT_LIMIT,
 ) -> _Wanted:
-    filters = ExportFilters(state, None if month is None else wanted_month(month))
+    filters = ExportFilters(in_state, None if month is None else wanted_month(month))
     return _Wanted(filters, cursor, after, limit)
 
 

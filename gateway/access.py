@@ -6,6 +6,7 @@ What a handler says of itself, in `opt`:
 - `METHODS: ("POST",)`: for `@asgi` handlers, which Litestar calls for any method.
 - `EPOCH_CHECKED: True`: the handler compares epochs itself (the limiter returns it), so the door need not
   ask Redis.
+- `WHILE_LEAVING: True`: changes a tenant that is being off-boarded too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ PUBLIC: Final = "public"
 SCOPE: Final = "scope"
 METHODS: Final = "methods"
 EPOCH_CHECKED: Final = "epoch_checked"
+WHILE_LEAVING: Final = "while_leaving"
 
 TENANT_ROUTES: Final = "/v1/"
 ADMIN_ROUTES: Final = "/api/v1/"
@@ -59,7 +61,7 @@ async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
     if route.startswith(TENANT_ROUTES):
         connection.scope["state"]["principal"] = await _tenant(connection, handler)
     elif route.startswith(ADMIN_ROUTES):
-        await _operator(connection, method)
+        await _operator(connection, handler, method)
     else:
         raise NotFound("There is nothing here.")
 
@@ -77,7 +79,7 @@ async def _tenant(connection: Connection, handler: BaseRouteHandler) -> Principa
     return principal
 
 
-async def _operator(connection: Connection, method: str) -> None:
+async def _operator(connection: Connection, handler: BaseRouteHandler, method: str) -> None:
     services = services_of(connection.scope)
     if "authorization" in connection.headers:
         admin = await services.admins.by_token(connection.headers["authorization"])
@@ -91,4 +93,6 @@ async def _operator(connection: Connection, method: str) -> None:
     if tenant is not None:
         if not isinstance(tenant, UUID):
             raise Unauthenticated
-        connection.scope["state"]["principal"] = await services.tenants.principal_for(admin, tenant)
+        connection.scope["state"]["principal"] = await services.tenants.principal_for(
+            admin, tenant, changing=method not in _SAFE_METHODS and not handler.opt.get(WHILE_LEAVING)
+        )

@@ -27,6 +27,7 @@ from gateway.config import Settings
 from gateway.envelope import Envelope, request_id_of
 from gateway.inference import routes as inference
 from gateway.principal import Admin, Principal
+from gateway.retention import routes as retention
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
@@ -58,6 +59,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *caches.handlers,
     *api_keys.handlers,
     *audit.handlers,
+    *retention.handlers,
     *price_book.handlers,
     *rerating.handlers,
 ]

@@ -30,7 +30,9 @@ from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.redis import connect
+from gateway.retention.service import Retention
 from gateway.tenants.epochs import Epochs
+from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
 
 log = structlog.get_logger(__name__)
@@ -49,9 +51,11 @@ class Services:
     authenticator: Authenticator
     admins: AdminAuthenticator
     tenants: Tenants
+    offboardings: Offboardings
     caches: Caches
     keys: ApiKeys
     audit: AuditLog
+    retention: Retention
     billing: Billing
     catalog: Catalog
     intake: Intake
@@ -98,9 +102,11 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             authenticator=authenticator,
             admins=AdminAuthenticator(db, redis, peppers),
             tenants=Tenants(db, epochs),
+            offboardings=Offboardings(db, epochs, settings.offboarding_grace_h),
             caches=Caches(db, redis, epochs),
             keys=ApiKeys(db, peppers, epochs),
             audit=AuditLog(db),
+            retention=Retention(db),
             billing=open_billing(settings, db),
             catalog=catalog,
             intake=parts.intake,

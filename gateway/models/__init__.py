@@ -17,10 +17,14 @@ from gateway.models.billing_export import BillingExport
 from gateway.models.billing_period import BillingPeriod
 from gateway.models.billing_statement import BillingStatement
 from gateway.models.journal_cursor import JournalCursor
+from gateway.models.offboarding import Offboarding, OffboardingState
 from gateway.models.price import Price
 from gateway.models.price_book_version import PriceBookVersion
+from gateway.models.purge_step import PurgeStep
 from gateway.models.replica import Replica, ReplicaState
-from gateway.models.tenant import Tenant, TenantStatus
+from gateway.models.retention_rule import RetentionRule
+from gateway.models.schema_support import SchemaSupport
+from gateway.models.tenant import Lifecycle, Tenant, TenantStatus
 from gateway.models.usage_arrival import UsageArrival
 from gateway.models.usage_charge import UsageCharge
 from gateway.models.usage_drain import UsageDrain
@@ -45,10 +49,16 @@ __all__ = [
     "BillingPeriod",
     "BillingStatement",
     "JournalCursor",
+    "Lifecycle",
+    "Offboarding",
+    "OffboardingState",
     "Price",
     "PriceBookVersion",
+    "PurgeStep",
     "Replica",
     "ReplicaState",
+    "RetentionRule",
+    "SchemaSupport",
     "Tenant",
     "TenantStatus",
     "UsageArrival",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from dataclasses import replace
 from uuid import UUID
 
 from sqlalchemy.exc import IntegrityError
@@ -11,7 +13,7 @@ from gateway.audit.service import Actor, Change, record
 from gateway.db import Database
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
-from gateway.models import Tenant
+from gateway.models import Lifecycle, Tenant, TenantStatus
 from gateway.paging import ById
 from gateway.principal import Admin, Limits, Principal, Scope, TenantId
 from gateway.tenants import repository
@@ -54,7 +56,7 @@ class Tenants:
     async def get(self, tenant: UUID) -> Tenant:
         """Raises `NotFound`."""
         async with self._db.system_reader() as session:
-            return _existing(await repository.find(session, tenant))
+            return existing(await repository.find(session, tenant))
 
     async def change(self, actor: Actor, tenant: UUID, wanted: TenantPatch) -> Tenant:
         """Limits and status; all workers act on it with the tenant's next request. Raises `NotFound`."""
@@ -62,15 +64,41 @@ class Tenants:
         if not values:
             raise BadRequest("Name at least one field to change.")
         async with self._db.system_session() as session:
-            changed = _existing(await repository.change(session, tenant, values))
+            require_active(await repository.lock(session, tenant))
+            changed = existing(await repository.change(session, tenant, values))
             record(session, actor, Change("tenant.update", changed.name, TenantId(tenant), values))
         await self._epochs.publish(TenantId(tenant), changed.epoch)
         return changed
 
-    async def principal_for(self, admin: Admin, tenant: UUID) -> Principal:
+    async def suspend(self, actor: Actor, tenant: UUID, reason: str) -> Tenant:
+        """No request of it is let in from here on; what runs ends. Raises `NotFound`, and `Conflict` for one
+        that is leaving."""
+        values = {"status": TenantStatus.SUSPENDED, "suspended_for": reason}
+        return await self._move(
+            actor, tenant, Change("tenant.suspend", "", details={"reason": reason}), values
+        )
+
+    async def resume(self, actor: Actor, tenant: UUID) -> Tenant:
+        """Raises like `suspend`."""
+        values = {"status": TenantStatus.ACTIVE, "suspended_for": None}
+        return await self._move(actor, tenant, Change("tenant.resume", ""), values)
+
+    async def _move(
+        self, actor: Actor, tenant: UUID, change: Change, values: Mapping[str, str | None]
+    ) -> Tenant:
+        async with self._db.system_session() as session:
+            require_active(await repository.lock(session, tenant))
+            changed = existing(await repository.change(session, tenant, values))
+            record(session, actor, replace(change, target=changed.name, tenant=TenantId(tenant)))
+        await self._epochs.publish(TenantId(tenant), changed.epoch)
+        return changed
+
+    async def principal_for(self, admin: Admin, tenant: UUID, *, changing: bool = False) -> Principal:
         """An operator acting for a tenant: what the tenant may see and change, never its inference.
-        Raises `NotFound`."""
+        Raises `NotFound`, and `Conflict` for a change of a tenant that is leaving."""
         row = await self.get(tenant)
+        if changing:
+            require_active(row)
         return Principal(
             tenant=TenantId(row.id),
             tenant_name=row.name,
@@ -83,7 +111,16 @@ class Tenants:
         )
 
 
-def _existing(tenant: Tenant | None) -> Tenant:
+def existing(tenant: Tenant | None) -> Tenant:
+    """Raises `NotFound`."""
     if tenant is None:
         raise NotFound("There is no such tenant.")
     return tenant
+
+
+def require_active(tenant: Tenant | None) -> Tenant:
+    """Raises `NotFound`, and `Conflict` for one that is leaving or gone: nothing of it changes any more."""
+    found = existing(tenant)
+    if found.lifecycle != Lifecycle.ACTIVE:
+        raise Conflict(f"This tenant is {found.lifecycle}.", code=f"tenant_{found.lifecycle}")
+    return found

@@ -21,6 +21,7 @@ from gateway.command.access import tenant_id
 from gateway.command.api import CommandFailed, segment
 from gateway.command.audit import audit
 from gateway.command.billing import billing
+from gateway.command.leaving import leaving
 from gateway.command.options import AsJson, MaybeTenant, TenantName, access_of, connect
 from gateway.command.output import says_why, show, show_list
 from gateway.command.usage import usage
@@ -34,6 +35,7 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Default: no limit.")]
 tenants = typer.Typer(no_args_is_help=True, callback=connect, help="Make and change tenants.")
 keys = typer.Typer(no_args_is_help=True, callback=connect, help="Make and revoke API keys.")
 adapters = typer.Typer(no_args_is_help=True, callback=connect, help="Upload, list and delete adapters.")
+tenants.add_typer(leaving)
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
 app.add_typer(adapters, name="adapters")

@@ -30,9 +30,8 @@ async def schema(database: DatabaseUrls, revision: str, oldest_release: str) -> 
             await connection.execute(
                 text("UPDATE alembic_version SET version_num = :it"), {"it": its_revision}
             )
-            await connection.execute(
-                text("UPDATE schema_support SET oldest_release = :it"), {"it": its_oldest}
-            )
+            oldest = text("UPDATE schema_support SET oldest_release = :it")
+            await connection.execute(oldest, {"it": its_oldest})
         return str(before)
 
     before = await say(revision, oldest_release)

@@ -94,7 +94,8 @@ def test_over_http_with_its_audit_row(client: Client, operator: Operator) -> Non
     answer = client.patch(f"{url}/retention", json={"days": {"ended_keys": 8}}, headers=operator.headers)
     assert answer.status_code == 200
     assert client.get(f"{url}/retention", headers=operator.headers).json() == answer.json()
-    for body in ({"days": {}}, {"days": {"ended_keys": 0}}, {"days": {"x": 8}}, {}):
+    wrong: list[dict[str, Any]] = [{"days": {}}, {"days": {"ended_keys": 0}}, {"days": {"x": 8}}, {}]
+    for body in wrong:
         assert client.patch(f"{url}/retention", json=body, headers=operator.headers).status_code == 400
     (last,) = client.get(f"{url}/audit?action=retention.", headers=operator.headers).json()["data"]
     assert (last["action"], last["details"]) == ("retention.update", {"ended_keys": 8})

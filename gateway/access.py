@@ -61,7 +61,8 @@ async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
     if route.startswith(TENANT_ROUTES):
         connection.scope["state"]["principal"] = await _tenant(connection, handler)
     elif route.startswith(ADMIN_ROUTES):
-        await _operator(connection, handler, method)
+        await _operator(connection, method)
+        await _require_staying(connection, handler, method)
     else:
         raise NotFound("There is nothing here.")
 
@@ -79,7 +80,7 @@ async def _tenant(connection: Connection, handler: BaseRouteHandler) -> Principa
     return principal
 
 
-async def _operator(connection: Connection, handler: BaseRouteHandler, method: str) -> None:
+async def _operator(connection: Connection, method: str) -> None:
     services = services_of(connection.scope)
     if "authorization" in connection.headers:
         admin = await services.admins.by_token(connection.headers["authorization"])
@@ -93,6 +94,11 @@ async def _operator(connection: Connection, handler: BaseRouteHandler, method: s
     if tenant is not None:
         if not isinstance(tenant, UUID):
             raise Unauthenticated
-        connection.scope["state"]["principal"] = await services.tenants.principal_for(
-            admin, tenant, changing=method not in _SAFE_METHODS and not handler.opt.get(WHILE_LEAVING)
-        )
+        connection.scope["state"]["principal"] = await services.tenants.principal_for(admin, tenant)
+
+
+async def _require_staying(connection: Connection, handler: BaseRouteHandler, method: str) -> None:
+    """Raises `Conflict` for a change of a tenant that is leaving or gone."""
+    tenant = connection.path_params.get("tenant")
+    if isinstance(tenant, UUID) and method not in _SAFE_METHODS and not handler.opt.get(WHILE_LEAVING):
+        await services_of(connection.scope).tenants.require_active(tenant)

@@ -15,6 +15,13 @@ PURGED_TABLES: Final = frozenset(
         "aliases",
         "billing_exports",
         "retention_rules",
+        "members",
+        "budgets",
+        "webhook_endpoints",
+        "webhook_events",
+        "webhook_deliveries",
+        "request_events",
+        "request_minutes",
     }
 )
 

@@ -93,12 +93,14 @@ class Tenants:
         await self._epochs.publish(TenantId(tenant), changed.epoch)
         return changed
 
-    async def principal_for(self, admin: Admin, tenant: UUID, *, changing: bool = False) -> Principal:
+    async def require_active(self, tenant: UUID) -> None:
+        """Raises `NotFound`, and `Conflict` for one that is leaving or gone."""
+        require_active(await self.get(tenant))
+
+    async def principal_for(self, admin: Admin, tenant: UUID) -> Principal:
         """An operator acting for a tenant: what the tenant may see and change, never its inference.
-        Raises `NotFound`, and `Conflict` for a change of a tenant that is leaving."""
+        Raises `NotFound`."""
         row = await self.get(tenant)
-        if changing:
-            require_active(row)
         return Principal(
             tenant=TenantId(row.id),
             tenant_name=row.name,

@@ -22,6 +22,7 @@ from sqlalchemy import Connection, text
 
 import migrations
 from deploy.local.services import DatabaseUrls, EmbeddedPostgres
+from gateway.models import Base
 from tests.migrations.test_migrations import inventory, on_database
 
 VERSIONS = Path(migrations.__file__).parent / "versions"
@@ -33,7 +34,6 @@ TAKES_AWAY = [
     r"\bALTER TABLE (?P<table>\w+)\b[^;]*\bRENAME\b",
     r"\bALTER TABLE (?P<table>\w+)\b[^;]*\bALTER (?:COLUMN )?\w+ (?:SET NOT NULL|DROP DEFAULT)\b",
     r"\bALTER TABLE (?P<table>\w+)\b[^;]*\bALTER (?:COLUMN )?\w+ (?:SET DATA )?TYPE\b",
-    r"\bALTER TABLE (?P<table>\w+)\b[^;]*\bADD (?:CONSTRAINT|CHECK|UNIQUE|PRIMARY KEY|FOREIGN KEY)\b",
     r"\bCREATE UNIQUE INDEX \w+ ON (?P<table>\w+)",
     r"\bDROP (?:POLICY|TRIGGER) \w+ ON (?P<table>\w+)",
     r"\bDROP (?P<table>FUNCTION|VIEW|INDEX|SEQUENCE|TYPE)\b",
@@ -43,7 +43,8 @@ TAKES_AWAY = [
 
 
 def takes_away(statements: str) -> list[str]:
-    """Statements that the release before can't live with, but for tables that the migration made itself."""
+    """Statements that the release before can't live with, but for tables that the migration made itself, and
+    constraints of columns that it added: the release before never writes those."""
     made = set(re.findall(r"\bCREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?(\w+)", statements))
     made |= set(re.findall(r"\bTABLE IF NOT EXISTS (\w+)", statements))
     plain = re.sub(r"(?s)\$\$.*?\$\$", "", statements)  # bodies of functions
@@ -53,11 +54,29 @@ def takes_away(statements: str) -> list[str]:
             if match["table"] not in made:
                 found.append(" ".join(match[0].split()))
     for table, rest in re.findall(r"\bALTER TABLE (\w+)\b([^;]*)", plain, re.IGNORECASE):
+        if table not in made:
+            found += constraints_on_old_columns(table, rest)
         for column in re.findall(r"\bADD COLUMN\b(?:[^,(]|\([^)]*\))*", rest, re.IGNORECASE):
             required = re.search(r"\bNOT NULL\b|\bPRIMARY KEY\b", column, re.IGNORECASE)
             if table not in made and required and not re.search(r"\bDEFAULT\b", column, re.IGNORECASE):
                 found.append(" ".join(column.split()))
     return found
+
+
+def constraints_on_old_columns(table: str, clauses: str) -> list[str]:
+    added = set(re.findall(r"\bADD COLUMN (?:IF NOT EXISTS )?(\w+)", clauses, re.IGNORECASE))
+    known = (
+        {column.name for column in Base.metadata.tables[table].c} if table in Base.metadata.tables else set()
+    )
+    constraint = (
+        r"\bADD (?:CONSTRAINT \w+ )?(?:CHECK|UNIQUE|PRIMARY KEY|FOREIGN KEY|EXCLUDE)\b(?:[^,(]|\([^;]*?\))*"
+    )
+    found = re.findall(constraint, clauses, re.IGNORECASE)
+    return [
+        " ".join(each.split())
+        for each in found
+        if not added or (set(re.findall(r"\w+", each)) & known) - added
+    ]
 
 
 def statements_of(name: str) -> tuple[ModuleType, str]:
@@ -102,6 +121,8 @@ def test_a_migration_only_adds_unless_it_is_the_contract_of_an_earlier_one(name:
         ("ALTER TABLE t ALTER COLUMN a SET NOT NULL", False),
         ("ALTER TABLE t ALTER a TYPE bigint", False),
         ("ALTER TABLE t ADD CONSTRAINT c CHECK (a > 0)", False),
+        ("ALTER TABLE tenants ADD COLUMN lifecycle text, ADD CONSTRAINT c CHECK (lifecycle > 'a')", True),
+        ("ALTER TABLE tenants ADD COLUMN lifecycle text, ADD CONSTRAINT c CHECK (name > lifecycle)", False),
         ("DROP TABLE t", False),
         ("CREATE TABLE t (a text); ALTER TABLE t DROP COLUMN a", True),
         ("CREATE UNIQUE INDEX i ON t (a)", False),

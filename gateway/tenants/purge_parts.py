@@ -22,6 +22,8 @@ from gateway.tenants import purge_repository as repository
 
 SCAN_KEYS: Final = 1_000
 RETIRED_AT_ONCE: Final = 8
+FORGETTING_LOOKS: Final = 4
+FORGETTING_PAUSE_S: Final = 0.3
 
 
 class StillThere(Unavailable):
@@ -73,9 +75,7 @@ class ReplicaCaches:
         try:
             for driver in self._drivers():
                 await _retire(driver, artefacts, tenant)
-                view = await driver.view()
-                if left := artefacts & (view.device | view.host):
-                    raise StillThere(f"A replica still holds {len(left)} adapters of the tenant.")
+                await _until_forgotten(driver, artefacts)
         except UpstreamFailed as error:
             raise StillThere(f"A replica can't be asked to forget: {error}.") from error
 
@@ -168,6 +168,18 @@ async def _retire(driver: Driver, artefacts: Iterable[str], tenant: TenantId) ->
     for start in range(0, len(ordered), RETIRED_AT_ONCE):
         some = ordered[start : start + RETIRED_AT_ONCE]
         await asyncio.gather(*(driver.retire(artefact, str(tenant)) for artefact in some))
+
+
+async def _until_forgotten(driver: Driver, artefacts: set[str]) -> None:
+    """A replica tells what it holds now and then, not at once. Raises `StillThere`."""
+    left: set[str] = set()
+    for look in range(FORGETTING_LOOKS):
+        view = await driver.view()
+        left = artefacts & (view.device | view.host)
+        if not left:
+            return
+        await asyncio.sleep(0 if look + 1 == FORGETTING_LOOKS else FORGETTING_PAUSE_S)
+    raise StillThere(f"A replica still holds {len(left)} adapters of the tenant.")
 
 
 async def _stored(store: ObjectStore, tenant: TenantId) -> list[str]:

@@ -39,6 +39,7 @@ SUB_COMMANDS = (
     SubCommand("adapters", "gateway.cli", "Upload, list and delete adapters."),
     SubCommand("usage", "gateway.cli", "What a tenant used, by day and adapter."),
     SubCommand("billing", "gateway.cli", "Price book, statements, re-rating."),
+    SubCommand("audit", "gateway.cli", "Read and verify the audit log."),
 )
 
 

@@ -28,6 +28,7 @@ from gateway.envelope import Envelope, request_id_of
 from gateway.inference import routes as inference
 from gateway.members import routes as members
 from gateway.principal import Admin, Principal
+from gateway.retention import routes as retention
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
@@ -60,6 +61,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *caches.handlers,
     *members.handlers,
     *audit.handlers,
+    *retention.handlers,
     *price_book.handlers,
     *rerating.handlers,
 ]

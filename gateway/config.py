@@ -80,6 +80,7 @@ class Settings(BaseSettings):
     response_cache_wait_s: float = Field(default=10.0, ge=0, lt=15)  # for an equal request that runs
     drain_s: float = 6.0  # for open requests when the gateway stops
     billing_close_grace_h: float = 48.0  # after a month's end, before it is closed
+    offboarding_grace_h: int = Field(168, ge=1, le=2_160)  # before a tenant that leaves is purged
     workers: int = 1
     worker_id: int = 0  # place of this worker among them; set by the parent
 

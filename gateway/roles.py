@@ -33,6 +33,9 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("GET", "/api/v1/tenants"): EVERYONE,  # its own
     ("POST", "/api/v1/tenants"): OPERATORS,
     ("GET", "/api/v1/audit"): OPERATORS,
+    ("GET", "/api/v1/audit/heads"): OPERATORS,
+    ("GET", "/api/v1/audit/verify"): OPERATORS,
+    ("GET", "/api/v1/audit/export"): OPERATORS,
     ("GET", "/api/v1/price-books"): OPERATORS,
     ("POST", "/api/v1/price-books"): OPERATORS,
     ("GET", "/api/v1/price-books/{version}"): OPERATORS,
@@ -45,7 +48,16 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     # of a tenant
     ("GET", _TENANT): EVERYONE,
     ("PATCH", _TENANT): OPERATORS,  # its limits, weight and status are the platform's to set
+    ("POST", f"{_TENANT}/suspend"): OPERATORS,
+    ("POST", f"{_TENANT}/resume"): OPERATORS,
+    ("GET", f"{_TENANT}/offboarding"): ADMINS,
+    ("POST", f"{_TENANT}/offboarding"): OPERATORS,
+    ("DELETE", f"{_TENANT}/offboarding"): OPERATORS,
+    ("GET", f"{_TENANT}/retention"): READERS,
+    ("PATCH", f"{_TENANT}/retention"): OPERATORS,
     ("GET", f"{_TENANT}/audit"): ADMINS,
+    ("GET", f"{_TENANT}/audit/verify"): ADMINS,
+    ("GET", f"{_TENANT}/audit/export"): ADMINS,
     ("GET", f"{_TENANT}/members"): ADMINS,
     ("POST", f"{_TENANT}/members"): ADMINS,
     ("GET", f"{_TENANT}/members/{{member_id}}"): ADMINS,

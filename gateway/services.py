@@ -33,7 +33,9 @@ from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.members.service import Members
 from gateway.redis import connect
+from gateway.retention.service import Retention
 from gateway.tenants.epochs import Epochs
+from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
 
 log = structlog.get_logger(__name__)
@@ -53,10 +55,12 @@ class Services:
     authenticator: Authenticator
     admins: AdminAuthenticator
     tenants: Tenants
+    offboardings: Offboardings
     caches: Caches
     keys: ApiKeys
     members: Members
     audit: AuditLog
+    retention: Retention
     billing: Billing
     catalog: Catalog
     intake: Intake
@@ -106,10 +110,12 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             authenticator=authenticator,
             admins=AdminAuthenticator(db, redis, peppers),
             tenants=Tenants(db, epochs),
+            offboardings=Offboardings(db, epochs, settings.offboarding_grace_h),
             caches=Caches(db, redis, epochs),
             keys=ApiKeys(db, peppers, epochs, catalog.is_reserved),
             members=Members(db, peppers),
             audit=AuditLog(db),
+            retention=Retention(db),
             billing=open_billing(settings, db),
             catalog=catalog,
             intake=parts.intake,

@@ -28,8 +28,12 @@ from gateway.control.web import served
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.inference.serving import replica_urls
+from gateway.redis import connect
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
+from gateway.retention.service import Retention
+from gateway.tenants.purge_parts import parts_of
+from gateway.tenants.purging import Purger
 from gateway.usage import repository
 from gateway.usage.drain import drain_dead
 from gateway.usage.watermark import forget_drained, give_up_lost
@@ -41,6 +45,7 @@ CHARGING_SHARE = 0.1
 """Most of the time that charging takes: busy quarters of an hour are summed again less often."""
 PAUSE_AFTER_FAILURE_S = 2.0
 RETRY_S = 30.0
+PURGE_S = 10.0
 HOURLY_S = 3_600.0
 DAILY_S = 24 * HOURLY_S
 PARTITIONS_AHEAD = 2
@@ -88,20 +93,30 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: aio
     replicas = [Replica(url, MotetDriver(session, url, token)) for url in replica_urls(settings)]
     drivers = [replica.driver for replica in replicas]
     hints = ReplicaHints(Registry(replicas))
-    fsck = Fsck(db, Shelf(db, open_store(settings.store_url), hints))
+    store = open_store(settings.store_url)
+    fsck = Fsck(db, Shelf(db, store, hints))
+    redis = connect(settings.redis_url, max_connections=8)
+    purger = Purger(db, parts_of(db, redis, store, lambda: drivers))
     try:
         while True:
             reconciler = Reconciler(db, drivers, base_id=base_id, journal_dir=settings.journal_dir)
             try:
                 async with leadership(db) as leader:
-                    await _lead(
-                        leader, [*_jobs(db, reconciler, fsck), *_billing_jobs(open_jobs(settings, db))]
-                    )
+                    jobs = [*_jobs(db, reconciler, fsck), *_tenancy_jobs(db, purger)]
+                    await _lead(leader, [*jobs, *_billing_jobs(open_jobs(settings, db))])
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
     finally:
         await hints.close()
+        await redis.aclose()
+
+
+def _tenancy_jobs(db: Database, purger: Purger) -> list[Job]:
+    return [
+        Job("purge_tenants", PURGE_S, purger.run_once),
+        Job("retention", HOURLY_S, Retention(db).sweep),
+    ]
 
 
 def _jobs(db: Database, reconciler: Reconciler, fsck: Fsck) -> list[Job]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import func, select, text
@@ -33,11 +34,21 @@ async def add(session: SystemWrite, version: PriceBookVersion, rows: Sequence[Pr
     await session.refresh(version)
 
 
-async def page(session: SystemRead, before: int | None, limit: int) -> list[PriceBookVersion]:
-    """Newest first."""
+async def page(
+    session: SystemRead,
+    before: int | None,
+    limit: int,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[PriceBookVersion]:
+    """Newest first, of those made in [since, until)."""
     query = select(PriceBookVersion).order_by(PriceBookVersion.version.desc()).limit(limit)
     if before is not None:
         query = query.where(PriceBookVersion.version < before)
+    if since is not None:
+        query = query.where(PriceBookVersion.created_at >= since)
+    if until is not None:
+        query = query.where(PriceBookVersion.created_at < until)
     return list(await session.scalars(query))
 
 

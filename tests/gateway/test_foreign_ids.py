@@ -46,24 +46,15 @@ BODIES: dict[str, dict[str, Any]] = {
 """What is sent with a changing route that names a thing of a tenant: good enough to reach the look-up."""
 
 NO_IDS = {
-    "limit",
-    "first",
-    "last",
-    "zone",
-    "month",
-    "kind",
-    "at",
-    "model",
-    "adapter",
-    "service_class",
-    "deep",
+    *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),
+    *("since", "until", "state", "status", "lifecycle", "name_prefix", "action", "actor", "target"),
 }
-"""Query parameters that name nothing of anyone's."""
+"""Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
 
 PLACES = {"after", "before", "cursor"}
 """Those that say where a list goes on."""
 
-IDS_OF_OPERATORS = {"owner", "base_id", "version"}
+IDS_OF_OPERATORS = {"owner", "base_id", "version", "tenant"}
 """Those of routes that only operators reach, who see all."""
 
 CHANGING_HEADERS = {"x-request-id", "content-length", "date"}

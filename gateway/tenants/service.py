@@ -72,7 +72,8 @@ class Tenants:
             raise BadRequest("Name at least one field to change.")
         async with self._db.system_session() as session:
             require_active(await repository.lock(session, tenant))
-            changed = existing(await repository.change(session, tenant, values))
+            columns = values | ({"suspended_for": None} if "status" in values else {})
+            changed = existing(await repository.change(session, tenant, columns))
             record(session, actor, Change("tenant.update", changed.name, TenantId(tenant), values))
         await self._epochs.publish(TenantId(tenant), changed.epoch)
         return changed

@@ -19,8 +19,10 @@ from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
+from typer.testing import CliRunner
 
 import migrations
+from deploy import migrate
 from deploy.local.services import DatabaseUrls, EmbeddedPostgres
 from gateway.models import Base
 from tests.migrations.test_migrations import inventory, on_database
@@ -189,6 +191,28 @@ def test_each_step_goes_down_and_up_again(empty_database: DatabaseUrls) -> None:
             migrations.upgrade(owner, revision)
             assert on_database(owner, shape) == after, f"up to {revision} again"
         before = after
+
+
+def test_a_release_older_than_the_database_says_so_and_touches_nothing(empty_database: DatabaseUrls) -> None:
+    owner = empty_database.owner
+    migrations.upgrade(owner)
+
+    def say(revision: str) -> None:
+        def write(connection: Connection) -> None:
+            connection.execute(text("UPDATE alembic_version SET version_num = :it"), {"it": revision})
+            connection.commit()
+
+        on_database(owner, write)
+
+    before = on_database(owner, shape)
+    say("9999")
+    try:
+        done = CliRunner().invoke(migrate.app, ["--database-url", owner])
+        assert done.exit_code == 1
+        assert "9999" in done.stderr
+        assert on_database(owner, shape) == before
+    finally:
+        say(migrations.head())
 
 
 def test_the_log_of_before_there_were_chains_is_chained(empty_database: DatabaseUrls) -> None:

@@ -231,7 +231,7 @@ async def test_wherever_it_dies_the_next_comes_to_the_same_end(
         await assert_gone(house, its, expected)
         if not died:
             return
-        moment += 5  # of some fifty, in a few seconds
+        moment += 7  # of some eighty: a few seconds
 
 
 KILLED = """

@@ -48,8 +48,12 @@ BODIES: dict[str, dict[str, Any]] = {
 NO_IDS = {
     *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),
     *("since", "until", "state", "status", "lifecycle", "name_prefix", "action", "actor", "target"),
+    *("kept_hash", "kept_seq"),
 }
 """Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
+
+NOT_THERE_YET = {"/api/v1/tenants/{tenant}/offboarding"}
+"""What no owner here has: 404 to everyone."""
 
 PLACES = {"after", "before", "cursor"}
 """Those that say where a list goes on."""
@@ -256,7 +260,7 @@ async def test_an_account_learns_nothing_of_a_tenant_that_is_not_its_own(
         wanted = 404 if "tenant" in route.parameters else 403
         assert status == wanted, (route, status)
         allowed = Role.TENANT_ADMIN in roles_of(route.method.upper(), route.path)
-        if route.method == "get" and allowed:
+        if route.method == "get" and allowed and route.path not in NOT_THERE_YET:
             assert route.ask(client, victim.ids, victim.admin).status_code == 200, route
     _assert_whole(client, victim)
 

@@ -19,6 +19,8 @@ from tests.gateway.test_row_security import add_key
 
 NO_WALL = {
     "usage_staging": "PostgreSQL takes no COPY into a table with row security",
+    "offboardings": "of operators and control, who see all tenants",
+    "retention_rules": "of operators and control, who see all tenants",
 }
 """Have a tenant and no wall, and why. The role has no right to them at all, which is seen to here."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from alembic.util import CommandError
 from sqlalchemy.exc import SQLAlchemyError
 
 import migrations
@@ -22,7 +23,7 @@ def migrate(
     """Run the migrations that are missing, all of them or none."""
     try:
         migrations.upgrade(database_url, revision)
-    except (SQLAlchemyError, OSError) as error:
+    except (SQLAlchemyError, OSError, CommandError) as error:  # the last: it is newer than this release
         typer.echo(f"motet: the database could not be migrated: {str(error).splitlines()[0]}", err=True)
         raise typer.Exit(1) from error
     typer.echo(f"The database is at revision {migrations.head() if revision == 'head' else revision}.")

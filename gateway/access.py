@@ -6,6 +6,7 @@ What a handler says of itself, in `opt`:
 - `METHODS: ("POST",)`: for `@asgi` handlers, which Litestar calls for any method.
 - `EPOCH_CHECKED: True`: the handler compares epochs itself (the limiter returns it), so the door need not
   ask Redis.
+- `WHILE_LEAVING: True`: changes a tenant that is being off-boarded too.
 
 Under `/api/v1` the table in `gateway/roles.py` says which roles may.
 """
@@ -31,6 +32,7 @@ PUBLIC: Final = "public"
 SCOPE: Final = "scope"
 METHODS: Final = "methods"
 EPOCH_CHECKED: Final = "epoch_checked"
+WHILE_LEAVING: Final = "while_leaving"
 
 TENANT_ROUTES: Final = "/v1/"
 ADMIN_ROUTES: Final = "/api/v1/"
@@ -73,6 +75,7 @@ async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
         connection.scope["state"]["principal"] = await _tenant(connection, handler)
     elif route.startswith(ADMIN_ROUTES):
         await _account(connection, method, route)
+        await _require_staying(connection, handler, method)
     else:
         raise NotFound("There is nothing here.")
 
@@ -124,3 +127,10 @@ async def _account(connection: Connection, method: str, route: str) -> None:
     if role not in roles:
         raise Forbidden(f"The role '{role}' may not do this.")
     state["role"], state["principal"] = role, principal
+
+
+async def _require_staying(connection: Connection, handler: BaseRouteHandler, method: str) -> None:
+    """Raises `Conflict` for a change of a tenant that is leaving or gone."""
+    tenant = connection.path_params.get("tenant")
+    if isinstance(tenant, UUID) and method not in _SAFE_METHODS and not handler.opt.get(WHILE_LEAVING):
+        await services_of(connection.scope).tenants.require_active(tenant)

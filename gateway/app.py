@@ -34,6 +34,7 @@ from gateway.members import routes as members
 from gateway.principal import Admin, Principal
 from gateway.receipts import routes as receipts
 from gateway.replicas import routes as replicas
+from gateway.retention import routes as retention
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
@@ -73,6 +74,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *members.handlers,
     *audit.handlers,
     *replicas.handlers,
+    *retention.handlers,
     *price_book.handlers,
     *rerating.handlers,
 ]

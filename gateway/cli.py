@@ -19,8 +19,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
 from gateway.command.access import tenant_id
 from gateway.command.api import CommandFailed, segment
+from gateway.command.audit import audit
 from gateway.command.billing import billing
 from gateway.command.keys import keys
+from gateway.command.leaving import leaving
 from gateway.command.members import members
 from gateway.command.options import AsJson, MaybeTenant, access_of, connect
 from gateway.command.output import says_why, show, show_list
@@ -37,6 +39,7 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Default: no limit.")]
 
 tenants = typer.Typer(no_args_is_help=True, callback=connect, help="Make and change tenants.")
 adapters = typer.Typer(no_args_is_help=True, callback=connect, help="Upload, list and delete adapters.")
+tenants.add_typer(leaving)
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
 app.add_typer(members, name="members")
@@ -46,6 +49,7 @@ app.add_typer(billing, name="billing")
 app.add_typer(requests, name="requests")
 app.add_typer(webhooks, name="webhooks")
 app.add_typer(replicas, name="replicas")
+app.add_typer(audit, name="audit")
 
 
 @app.command()

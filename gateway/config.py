@@ -106,6 +106,7 @@ class Settings(BaseSettings):
     request_minutes_h: int = Field(default=6, ge=2)  # figures by the minute; then by quarters of an hour
     request_quarters_days: int = Field(default=7, ge=1)  # those; then by the hour
     request_metrics_days: int = Field(default=35, ge=1)
+    offboarding_grace_h: int = Field(168, ge=1, le=2_160)  # before a tenant that leaves is purged
     workers: int = 1
     worker_id: int = 0  # place of this worker among them; set by the parent
 

@@ -36,7 +36,9 @@ from gateway.receipts.opening import receipt_keys
 from gateway.receipts.service import Receipts
 from gateway.redis import connect
 from gateway.replicas.service import Replicas
+from gateway.retention.service import Retention
 from gateway.tenants.epochs import Epochs
+from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
 from gateway.webhooks.opening import open_webhooks
 from gateway.webhooks.service import Webhooks
@@ -58,10 +60,12 @@ class Services:
     authenticator: Authenticator
     admins: AdminAuthenticator
     tenants: Tenants
+    offboardings: Offboardings
     caches: Caches
     keys: ApiKeys
     members: Members
     audit: AuditLog
+    retention: Retention
     billing: Billing
     receipts: Receipts
     webhooks: Webhooks
@@ -114,10 +118,12 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             authenticator=authenticator,
             admins=AdminAuthenticator(db, redis, peppers),
             tenants=Tenants(db, epochs),
+            offboardings=Offboardings(db, epochs, settings.offboarding_grace_h),
             caches=Caches(db, redis, epochs),
             keys=ApiKeys(db, peppers, epochs, catalog.is_reserved),
             members=Members(db, peppers),
             audit=AuditLog(db),
+            retention=Retention(db),
             billing=open_billing(settings, db),
             receipts=Receipts(db, redis, receipt_keys(settings), settings.journal_dir),
             webhooks=open_webhooks(settings, db),

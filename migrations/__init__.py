@@ -14,6 +14,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 LOCK = 0x6D6F7465745F6462  # advisory lock: two starts at once migrate one after the other
 
+LOCK_WAIT_S = 30  # for a table that a running statement holds: others queue behind the wait, so it has an end
+
 
 def upgrade(owner_url: str, revision: str = "head") -> None:
     """Bring the database to `revision` as `motet_owner`. Call outside an event loop; inside one, use
@@ -31,6 +33,7 @@ async def migrate(owner_url: str, revision: str = "head", *, down: bool = False)
     try:
         async with engine.begin() as connection:
             await connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+            await connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'")
             await connection.run_sync(_run, revision, down)
     finally:
         await engine.dispose()
@@ -50,6 +53,11 @@ def head() -> str:
     revision = ScriptDirectory.from_config(_config()).get_current_head()
     assert revision is not None
     return revision
+
+
+def knows(revision: str) -> bool:
+    """Whether this code has a migration of that name, so that it knows what the schema was then."""
+    return revision in {each.revision for each in ScriptDirectory.from_config(_config()).walk_revisions()}
 
 
 def current(connection: Connection) -> str | None:

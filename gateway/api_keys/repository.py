@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, not_, or_, select, update
 
 from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
 from gateway.models import ApiKey, Tenant
+from gateway.paging import ByCreation, Order, beyond, starts_with
 from gateway.principal import TenantId
 
 MAX_KEYS = 1_000  # live keys of a tenant
+NEWEST_FIRST: Order[ByCreation] = Order("keys", datetime, UUID)
+KeyState = Literal["live", "expired", "revoked"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFilters:
+    """None = any."""
+
+    state: KeyState | None = None
+    name_prefix: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 class Found(NamedTuple):
@@ -74,15 +88,38 @@ async def add(session: TenantWrite, key: ApiKey) -> None:
     await session.refresh(key)
 
 
-async def list_of(session: TenantRead, tenant: TenantId) -> list[ApiKey]:
-    """Newest first; revoked ones too."""
+async def page(
+    session: TenantRead, tenant: TenantId, wanted: KeyFilters, after: ByCreation | None, limit: int
+) -> list[ApiKey]:
+    """Newest first; revoked ones too, unless `wanted` says otherwise."""
     statement = (
         select(ApiKey)
-        .where(ApiKey.tenant_id == tenant)
-        .order_by(ApiKey.created_at.desc(), ApiKey.id)
-        .limit(MAX_KEYS)
+        .where(ApiKey.tenant_id == tenant, *_conditions(wanted))
+        .order_by(ApiKey.created_at.desc(), ApiKey.id.desc())
+        .limit(limit)
     )
+    if after is not None:
+        statement = statement.where(beyond([ApiKey.created_at, ApiKey.id], after, descending=True))
     return list((await session.scalars(statement)).all())
+
+
+def _conditions(wanted: KeyFilters) -> list[ColumnElement[bool]]:
+    expired = and_(ApiKey.expires_at.is_not(None), ApiKey.expires_at <= func.now())
+    of_state = {
+        "live": and_(ApiKey.revoked_at.is_(None), not_(expired)),
+        "expired": and_(ApiKey.revoked_at.is_(None), expired),
+        "revoked": ApiKey.revoked_at.is_not(None),
+    }
+    found: list[ColumnElement[bool]] = []
+    if wanted.state is not None:
+        found.append(of_state[wanted.state])
+    if wanted.name_prefix is not None:
+        found.append(starts_with(ApiKey.name, wanted.name_prefix))
+    if wanted.since is not None:
+        found.append(ApiKey.created_at >= wanted.since)
+    if wanted.until is not None:
+        found.append(ApiKey.created_at < wanted.until)
+    return found
 
 
 async def count_live(session: TenantRead, tenant: TenantId) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from litestar import Request, delete, get, patch, post
-from litestar.di import NamedDependency
-from litestar.params import JSONBody, PathParameter
+from litestar.di import NamedDependency, Provide
+from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from gateway.access import SCOPE, role_of
 from gateway.api_keys.grants import BY_ROLE, Grant, held_by
+from gateway.api_keys.repository import NEWEST_FIRST, KeyFilters, KeyState
 from gateway.api_keys.schemas import KeyCreate, KeyCreated, KeyList, KeyOut, KeyPatch, KeyRotate
 from gateway.audit.service import Actor
+from gateway.paging import DEFAULT_LIMIT, NamePrefix, PageCursor, PageLimit, Since, Until, moment
 from gateway.principal import Principal, Scope
 from gateway.services import Services
 
@@ -19,6 +22,7 @@ KEYS = ["/v1/keys", "/api/v1/tenants/{tenant:uuid}/keys"]
 KEY = [f"{path}/{{key_id:str}}" for path in KEYS]
 OPT: dict[str, object] = {SCOPE: Scope.KEYS_WRITE}
 
+InState = Annotated[KeyState | None, QueryParameter(name="state")]  # Litestar keeps `state` to itself
 KeyId = Annotated[str, PathParameter(max_length=64, description="Public part of the key.")]
 AnyRequest = Request[Any, Any, Any]
 
@@ -27,6 +31,15 @@ def within(request: AnyRequest, principal: Principal) -> Grant:
     """What whoever asks may give to a key."""
     role = role_of(request.scope)
     return held_by(principal) if role is None else BY_ROLE[role]
+
+
+def key_filters(
+    in_state: InState = None,
+    name_prefix: NamePrefix = None,
+    since: Since = None,
+    until: Until = None,
+) -> KeyFilters:
+    return KeyFilters(in_state, name_prefix, moment(since), moment(until))
 
 
 @post(KEYS, opt=OPT, summary="Create an API key; its secret is shown in this answer only")
@@ -42,13 +55,28 @@ async def create_key(
     return KeyCreated(KeyOut.of(key), secret.text)
 
 
-@get(KEYS, opt=OPT, summary="A tenant's API keys, newest first")
+@get(
+    KEYS,
+    opt=OPT,
+    summary="A tenant's API keys, newest first",
+    dependencies={"filters": Provide(key_filters, sync_to_thread=False)},
+)
 async def list_keys(
-    request: AnyRequest, services: NamedDependency[Services], principal: NamedDependency[Principal]
+    request: AnyRequest,
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    filters: NamedDependency[KeyFilters],
+    cursor: PageCursor = None,
+    limit: PageLimit = DEFAULT_LIMIT,
 ) -> KeyList:
-    """Asked with an API key, those that can do no more than it."""
-    found = await services.keys.list_of(principal.tenant, within=within(request, principal))
-    return KeyList([KeyOut.of(key) for key in found])
+    """To whom may not see all of a tenant's keys, a page can have fewer than there is room for."""
+    bounds = within(request, principal)
+    given = {"tenant": principal.tenant, **asdict(filters)}
+    start = NEWEST_FIRST.start(cursor, given)
+    found = await services.keys.page(principal.tenant, filters, start, limit + 1)
+    cut = NEWEST_FIRST.cut(found, limit, lambda key: (key.created_at, key.id), given)
+    seen = replace(cut, rows=services.keys.within_reach(cut.rows, bounds))
+    return seen.fill(KeyList, KeyOut.of)
 
 
 @get(KEY, opt=OPT, summary="One API key")

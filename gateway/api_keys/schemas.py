@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gateway.api_keys.networks import MAX_CHARACTERS, MAX_NETWORKS
 from gateway.models import ApiKey
+from gateway.paging import Page
 from gateway.principal import Scope
 
 DEFAULT_OVERLAP_S = 24 * 3600
@@ -115,5 +116,5 @@ class KeyCreated(msgspec.Struct, frozen=True):
     secret: str  # the whole key, shown this once
 
 
-class KeyList(msgspec.Struct, frozen=True):
+class KeyList(Page[KeyOut], frozen=True, kw_only=True):
     data: list[KeyOut]

@@ -6,7 +6,7 @@ those that hold no more. Another key is to them one that isn't there: to rotate 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from gateway.api_keys import repository
 from gateway.api_keys.authenticator import API_KEY
 from gateway.api_keys.grants import EVERYTHING, Grant, known_scopes, limits_of
 from gateway.api_keys.networks import parse_networks
+from gateway.api_keys.repository import KeyFilters
 from gateway.api_keys.schemas import KeyCreate, KeyPatch
 from gateway.audit.service import Actor, Change, record
 from gateway.catalog.names import is_name
@@ -24,6 +25,7 @@ from gateway.db import Database, TenantWrite
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
 from gateway.models import ApiKey
+from gateway.paging import ByCreation
 from gateway.principal import TenantId
 from gateway.tenants import epochs
 from gateway.tenants.epochs import Epochs
@@ -69,9 +71,15 @@ class ApiKeys:
             await publish(session, tenant, EventKind.KEY_CREATED, told, once=f"key.created:{key.key_id}")
         return key, secret
 
-    async def list_of(self, tenant: TenantId, *, within: Grant) -> list[ApiKey]:
+    async def page(
+        self, tenant: TenantId, wanted: KeyFilters, after: ByCreation | None, limit: int
+    ) -> list[ApiKey]:
+        """Newest first; who may see which, `within_reach` says."""
         async with self._db.tenant_reader(tenant) as session:
-            found = await repository.list_of(session, tenant)
+            return await repository.page(session, tenant, wanted, after, limit)
+
+    def within_reach(self, found: Sequence[ApiKey], within: Grant) -> list[ApiKey]:
+        """Those of them that hold no more than whoever asks."""
         return [key for key in found if _reaches(within, key)]
 
     async def get(self, tenant: TenantId, key_id: str, *, within: Grant) -> ApiKey:

@@ -80,12 +80,19 @@ class Lifecycle:
         self._shelf = shelf
         self._base_id = base_id
 
-    async def list_adapters(self, principal: Principal, after: str, limit: int) -> list[AdapterRow]:
+    async def list_adapters(
+        self, principal: Principal, after: str, limit: int, name_prefix: str | None = None
+    ) -> list[AdapterRow]:
         """Those the key may see, by name, after the name `after`."""
         line = self._line(principal.tenant)
         async with self._database.tenant_reader(principal.tenant) as session:
             return await repository.list_adapters(
-                session, line, after=after, limit=limit, allowed=principal.allowed_models
+                session,
+                line,
+                after=after,
+                limit=limit,
+                allowed=principal.allowed_models,
+                name_prefix=name_prefix,
             )
 
     async def get_adapter(self, principal: Principal, name: str) -> AdapterRow:
@@ -94,11 +101,12 @@ class Lifecycle:
             return row
 
     async def list_versions(
-        self, principal: Principal, name: str, before: int | None, limit: int
+        self, principal: Principal, name: str, before: int | None, limit: int, state: str | None = None
     ) -> VersionPage:
         """Newest first, below number `before`; raises `NotFound` for the adapter."""
         async with self._adapter(principal, name) as (session, row):
-            return VersionPage(row, await repository.list_versions(session, row.adapter, before, limit))
+            found = await repository.list_versions(session, row.adapter, before, limit, state)
+            return VersionPage(row, found)
 
     async def get_version(self, principal: Principal, name: str, number: int) -> VersionPage:
         """Raises `NotFound`."""

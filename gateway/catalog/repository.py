@@ -15,7 +15,11 @@ from gateway.catalog.names import LIVE, ModelName
 from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
 from gateway.errors import Conflict
 from gateway.models import Adapter, AdapterVersion, Alias, BaseModel, Tenant, VersionState
+from gateway.paging import Order, starts_with
 from gateway.principal import TenantId
+
+BY_NAME: Order[tuple[str]] = Order("adapters", str)
+BY_NUMBER: Order[tuple[int]] = Order("versions", int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +95,18 @@ async def list_served(session: TenantRead, line: Line, limit: int) -> Sequence[R
 
 
 async def list_adapters(
-    session: TenantRead, line: Line, *, after: str, limit: int, allowed: frozenset[str] | None = None
+    session: TenantRead,
+    line: Line,
+    *,
+    after: str,
+    limit: int,
+    allowed: frozenset[str] | None = None,
+    name_prefix: str | None = None,
 ) -> list[AdapterRow]:
     """Adapters whose name sorts after `after`, by name, out of `allowed` (None = all)."""
     query = _adapters(line).where(Adapter.name > after)
+    if name_prefix is not None:
+        query = query.where(starts_with(Adapter.name, name_prefix))
     if allowed is not None:
         query = query.where(Adapter.name.in_(sorted(allowed)))
     return await _with_aliases(session, (await session.execute(query.limit(limit))).all())
@@ -107,7 +119,7 @@ async def find_adapter(session: TenantRead, line: Line, name: str) -> AdapterRow
 
 
 async def list_versions(
-    session: TenantRead, adapter: Adapter, before: int | None, limit: int
+    session: TenantRead, adapter: Adapter, before: int | None, limit: int, state: str | None = None
 ) -> Sequence[AdapterVersion]:
     """Versions that are not retired, newest first, below number `before`."""
     query = select(AdapterVersion).where(
@@ -115,6 +127,8 @@ async def list_versions(
     )
     if before is not None:
         query = query.where(AdapterVersion.number < before)
+    if state is not None:
+        query = query.where(AdapterVersion.state == state)
     return (await session.scalars(query.order_by(AdapterVersion.number.desc()).limit(limit))).all()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from litestar import Request, Response, delete, get, post
 from litestar.di import NamedDependency
@@ -18,6 +18,7 @@ from gateway.catalog.names import MAX_VERSION, NAME_PATTERN, is_name
 from gateway.catalog.openapi import REFUSALS, UploadOperation
 from gateway.catalog.parts import boundary_of, check_length
 from gateway.catalog.policy import Action, may
+from gateway.catalog.repository import BY_NAME, BY_NUMBER
 from gateway.catalog.schemas import (
     AdapterList,
     AdapterOut,
@@ -28,6 +29,7 @@ from gateway.catalog.schemas import (
     VersionOut,
 )
 from gateway.errors import BadRequest, Forbidden
+from gateway.paging import DEFAULT_LIMIT, EARLIER, NamePrefix, PageCursor, PageLimit
 from gateway.principal import Principal, Scope
 from gateway.services import Services
 
@@ -38,14 +40,12 @@ VERSION = [f"{path}/{{number:int}}" for path in VERSIONS]
 READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
 WRITE: dict[str, object] = {SCOPE: Scope.ADAPTERS_WRITE}
 
-PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Entries in one answer.")]
+ListedState = Literal["pending", "ready", "refused"]
+InState = Annotated[ListedState | None, QueryParameter(name="state")]  # Litestar keeps `state` to itself
 NameCursor = Annotated[
-    str | None,
-    QueryParameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description="`next` of the page before."),
+    str | None, QueryParameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description=EARLIER)
 ]
-NumberCursor = Annotated[
-    int | None, QueryParameter(ge=1, le=MAX_VERSION, description="`next` of the page before.")
-]
+NumberCursor = Annotated[int | None, QueryParameter(ge=1, le=MAX_VERSION, description=EARLIER)]
 
 
 @get("/v1/models", summary="The base model and the tenant's own adapters")
@@ -66,11 +66,16 @@ async def get_model(
 async def list_adapters(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
+    name_prefix: NamePrefix = None,
+    cursor: PageCursor = None,
     after: NameCursor = None,
-    limit: PageSize = 50,
+    limit: PageLimit = DEFAULT_LIMIT,
 ) -> AdapterList:
-    rows = await services.lifecycle.list_adapters(principal, after or "", limit + 1)
-    return AdapterList.of(rows, limit, services.catalog.base.name)
+    given = {"tenant": principal.tenant, "name_prefix": name_prefix}
+    (start,) = BY_NAME.start(cursor, given) or (after or "",)
+    rows = await services.lifecycle.list_adapters(principal, start, limit + 1, name_prefix)
+    cut = BY_NAME.cut(rows, limit, lambda row: (row.adapter.name,), given)
+    return AdapterList.of(cut, services.catalog.base.name)
 
 
 @get(ADAPTER, opt=READ, summary="One adapter")
@@ -98,11 +103,16 @@ async def list_versions(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     name: FromPath[str],
+    in_state: InState = None,
+    cursor: PageCursor = None,
     after: NumberCursor = None,
-    limit: PageSize = 50,
+    limit: PageLimit = DEFAULT_LIMIT,
 ) -> VersionList:
-    found = await services.lifecycle.list_versions(principal, name, after, limit + 1)
-    return VersionList.of(found, limit, services.catalog.base.name)
+    given = {"tenant": principal.tenant, "adapter": name, "state": in_state}
+    start = BY_NUMBER.start(cursor, given) or (after,)
+    found = await services.lifecycle.list_versions(principal, name, start[0], limit + 1, in_state)
+    cut = BY_NUMBER.cut(found.versions, limit, lambda version: (version.number,), given)
+    return VersionList.of(found.adapter, cut, services.catalog.base.name)
 
 
 @get(VERSION, opt=READ, summary="One version of an adapter")

@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from gateway.catalog.lifecycle import VersionPage
 from gateway.catalog.repository import AdapterRow
 from gateway.catalog.service import Model
 from gateway.models import AdapterVersion
+from gateway.paging import Cut, Page
 
 
 class ModelOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,20 +78,16 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class VersionList(msgspec.Struct, frozen=True, kw_only=True):
-    object: Literal["list"] = "list"
+class VersionList(Page[VersionOut], frozen=True, kw_only=True):
     data: list[VersionOut]
-    has_more: bool
     next: int | None  # value of `after` for the next page
 
     @classmethod
-    def of(cls, found: VersionPage, limit: int, base: str) -> VersionList:
-        """A page out of up to `limit` + 1 versions that were looked up."""
-        page, more = found.versions[:limit], len(found.versions) > limit
-        return cls(
-            data=[VersionOut.of(found.adapter, version, base) for version in page],
-            has_more=more,
-            next=page[-1].number if more else None,
+    def of(cls, adapter: AdapterRow, cut: Cut[AdapterVersion], base: str) -> VersionList:
+        return cut.fill(
+            cls,
+            lambda version: VersionOut.of(adapter, version, base),
+            next=cut.rows[-1].number if cut.has_more else None,
         )
 
 
@@ -118,20 +114,16 @@ class AdapterOut(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class AdapterList(msgspec.Struct, frozen=True, kw_only=True):
-    object: Literal["list"] = "list"
+class AdapterList(Page[AdapterOut], frozen=True, kw_only=True):
     data: list[AdapterOut]
-    has_more: bool
     next: str | None  # value of `after` for the next page
 
     @classmethod
-    def of(cls, rows: Sequence[AdapterRow], limit: int, base: str) -> AdapterList:
-        """A page out of up to `limit` + 1 adapters that were looked up."""
-        page, more = rows[:limit], len(rows) > limit
-        return cls(
-            data=[AdapterOut.of(row, base) for row in page],
-            has_more=more,
-            next=page[-1].adapter.name if more else None,
+    def of(cls, cut: Cut[AdapterRow], base: str) -> AdapterList:
+        return cut.fill(
+            cls,
+            lambda row: AdapterOut.of(row, base),
+            next=cut.rows[-1].adapter.name if cut.has_more else None,
         )
 
 

@@ -16,6 +16,7 @@ from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
 
 TIMEOUT_S = 60.0
 UPLOAD_TIMEOUT_S = 900.0  # for the proof at the end of a large upload
+PAGE = 100
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 
@@ -71,19 +72,15 @@ class Api:
             partial.unlink(missing_ok=True)
             connection.close()
 
-    def pages(self, path: str, limit: int = 100) -> Iterator[dict[str, Any]]:
-        """Every entry of a list that pages by `cursor`, or by `after`: `next` names the next page, or its
-        last id does."""
-        place: dict[str, object] = {}
+    def pages(self, path: str, **filters: object) -> Iterator[dict[str, Any]]:
+        """Every entry of a list, page by page."""
+        cursor: str | None = None
         while True:
-            page = self.get(path, limit=limit, **place)
+            page = self.get(path, **{"limit": PAGE, **filters, "cursor": cursor})
             yield from page["data"]
-            if not page.get("has_more"):
+            cursor = page.get("next_cursor")
+            if cursor is None:
                 return
-            if page.get("next_cursor"):
-                place = {"cursor": page["next_cursor"]}
-            else:
-                place = {"after": page.get("next") or page["data"][-1]["id"]}
 
     def upload(self, path: str, folder: Path, advance: Callable[[int], None]) -> Any:
         """Sends an adapter's two files as they lie on disk; `advance` hears the bytes of each chunk."""

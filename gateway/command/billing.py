@@ -24,7 +24,7 @@ Version = Annotated[int, typer.Argument(min=1, help="Price book version.")]
 @says_why
 def list_versions(context: typer.Context, as_json: AsJson = False) -> None:
     """Price book versions, newest first."""
-    found = access_of(context).admin().get("/api/v1/price-books", limit=200)["data"]
+    found = access_of(context).admin().pages("/api/v1/price-books")
     show_list(found, ["version", "effective_from", "currency", "note", "created_by"], as_json)
 
 
@@ -83,7 +83,7 @@ def rerate(
 def list_periods(context: typer.Context, tenant: MaybeTenant = None, as_json: AsJson = False) -> None:
     """Months in which a tenant is billed something."""
     api, root = access_of(context).of_tenant(tenant)
-    found = api.get(f"{root}/billing/periods")["data"]
+    found = api.pages(f"{root}/billing/periods")
     show_list(found, ["month", "status", "statement", "currency", "exact", "total"], as_json)
 
 

@@ -93,7 +93,7 @@ def list_tokens(context: typer.Context, email: Email, tenant: TenantName, as_jso
     """A member's tokens."""
     api, member = _member(context, tenant, email)
     columns = ["id", "name", "created_at", "expires_at", "revoked_at"]
-    show_list(api.get(f"{member}/tokens")["data"], columns, as_json)
+    show_list(api.pages(f"{member}/tokens"), columns, as_json)
 
 
 @members.command("revoke-token")

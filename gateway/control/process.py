@@ -27,10 +27,14 @@ from gateway.control.reconcile import Reconciler
 from gateway.control.web import served
 from gateway.db import Database
 from gateway.errors import Unavailable
+from gateway.redis import connect
 from gateway.replicas.drivers.motet import ReplicaSession
 from gateway.replicas.opening import Fleet, open_fleet
 from gateway.replicas.service import purge
 from gateway.replicas.tls import replica_tls
+from gateway.retention.service import Retention
+from gateway.tenants.purge_parts import parts_of
+from gateway.tenants.purging import Purger
 from gateway.usage import repository
 from gateway.usage.drain import drain_dead
 from gateway.usage.watermark import forget_drained, give_up_lost
@@ -44,6 +48,7 @@ CHARGING_SHARE = 0.1
 """Most of the time that charging takes: busy quarters of an hour are summed again less often."""
 PAUSE_AFTER_FAILURE_S = 2.0
 RETRY_S = 30.0
+PURGE_S = 10.0
 HOURLY_S = 3_600.0
 DAILY_S = 24 * HOURLY_S
 COARSEN_S = 600.0
@@ -94,7 +99,12 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
     base_id = base.base_id
     fleet = open_fleet(settings, db, base, session, keep_removed=True)
     hints = ReplicaHints(fleet.registry)
-    fsck = Fsck(db, Shelf(db, open_store(settings.store_url), hints))
+    store = open_store(settings.store_url)
+    fsck = Fsck(db, Shelf(db, store, hints))
+    redis = connect(settings.redis_url, max_connections=8)
+    purger = Purger(
+        db, parts_of(db, redis, store, lambda: [replica.driver for replica in fleet.registry.all])
+    )
     try:
         while True:
             reconciler = Reconciler(db, (), base_id=base_id, journal_dir=settings.journal_dir)
@@ -102,13 +112,21 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                 async with leadership(db) as leader:
                     jobs = [*_jobs(db, reconciler, fsck), *_webhook_jobs(deliveries)]
                     jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
-                    jobs += _replica_jobs(db, base_id, fleet, reconciler)
+                    jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
     finally:
         await hints.close()
+        await redis.aclose()
+
+
+def _tenancy_jobs(db: Database, purger: Purger) -> list[Job]:
+    return [
+        Job("purge_tenants", PURGE_S, purger.run_once),
+        Job("retention", HOURLY_S, Retention(db).sweep),
+    ]
 
 
 def _jobs(db: Database, reconciler: Reconciler, fsck: Fsck) -> list[Job]:

@@ -111,11 +111,13 @@ async def put_password(session: SystemWrite, account: UUID, password_hash: str) 
     return changed.one_or_none() is not None
 
 
-async def tokens(session: SystemRead, member: UUID) -> list[AdminToken]:
+async def tokens(session: SystemRead, member: UUID, after: ById | None, limit: int) -> list[AdminToken]:
     """Newest first; revoked ones too."""
     statement = (
-        select(AdminToken).where(AdminToken.member_id == member).order_by(AdminToken.id.desc()).limit(1_000)
+        select(AdminToken).where(AdminToken.member_id == member).order_by(AdminToken.id.desc()).limit(limit)
     )
+    if after is not None:
+        statement = statement.where(beyond([AdminToken.id], after, descending=True))
     return list((await session.scalars(statement)).all())
 
 

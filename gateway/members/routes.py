@@ -18,7 +18,6 @@ from gateway.members.schemas import (
     PasswordPut,
     TokenCreate,
     TokenCreated,
-    TokenList,
     TokenOut,
 )
 from gateway.paging import ById, Order, Page, PageCursor, PageLimit
@@ -29,6 +28,7 @@ MEMBERS = "/api/v1/tenants/{tenant:uuid}/members"
 MEMBER = f"{MEMBERS}/{{member_id:uuid}}"
 TOKENS = f"{MEMBER}/tokens"
 OLDEST_FIRST: Order[ById] = Order("members", UUID)
+NEWEST_FIRST: Order[ById] = Order("member-tokens", UUID)
 
 TokenId = Annotated[str, PathParameter(max_length=64, description="Public part of the token.")]
 
@@ -52,9 +52,10 @@ async def list_members(
     cursor: PageCursor = None,
     limit: PageLimit = 50,
 ) -> Page[MemberOut]:
-    after = OLDEST_FIRST.start(cursor)
+    filters = {"tenant": tenant}
+    after = OLDEST_FIRST.start(cursor, filters)
     rows = await services.members.page(TenantId(tenant), after, limit + 1)
-    return OLDEST_FIRST.cut(rows, limit, lambda row: (row.member.id,)).page(MemberOut.of)
+    return OLDEST_FIRST.cut(rows, limit, lambda row: (row.member.id,), filters).page(MemberOut.of)
 
 
 @get(MEMBER, summary="One member")
@@ -113,10 +114,16 @@ async def create_token(
 
 @get(TOKENS, summary="A member's tokens, newest first")
 async def list_tokens(
-    services: NamedDependency[Services], tenant: FromPath[UUID], member_id: FromPath[UUID]
-) -> TokenList:
-    found = await services.members.tokens(TenantId(tenant), member_id)
-    return TokenList([TokenOut.of(token) for token in found])
+    services: NamedDependency[Services],
+    tenant: FromPath[UUID],
+    member_id: FromPath[UUID],
+    cursor: PageCursor = None,
+    limit: PageLimit = 50,
+) -> Page[TokenOut]:
+    filters = {"member": member_id}
+    after = NEWEST_FIRST.start(cursor, filters)
+    rows = await services.members.tokens(TenantId(tenant), member_id, after, limit + 1)
+    return NEWEST_FIRST.cut(rows, limit, lambda row: (row.id,), filters).page(TokenOut.of)
 
 
 @delete(f"{TOKENS}/{{token_id:str}}", status_code=200, summary="Revoke a member's token for good")

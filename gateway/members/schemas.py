@@ -75,7 +75,3 @@ class TokenOut(msgspec.Struct, frozen=True):
 class TokenCreated(msgspec.Struct, frozen=True):
     token: TokenOut
     secret: str  # shown this once
-
-
-class TokenList(msgspec.Struct, frozen=True):
-    data: list[TokenOut]

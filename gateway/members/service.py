@@ -126,11 +126,13 @@ class Members:
             record(session, actor, Change("member.create_token", found.email, tenant, details))
         return token, secret.text
 
-    async def tokens(self, tenant: TenantId, member: UUID) -> list[AdminToken]:
+    async def tokens(
+        self, tenant: TenantId, member: UUID, after: ById | None, limit: int
+    ) -> list[AdminToken]:
         """Raises `NotFound`."""
         async with self._db.system_reader() as session:
             await _member(session, tenant, member)
-            return await repository.tokens(session, member)
+            return await repository.tokens(session, member, after, limit)
 
     async def revoke_token(self, actor: Actor, tenant: TenantId, member: UUID, token_id: str) -> AdminToken:
         """Raises `NotFound`; revoking twice is the same as once."""

@@ -10,6 +10,7 @@ from gateway.models.admin_token import AdminToken
 from gateway.models.alias import Alias
 from gateway.models.api_key import ApiKey
 from gateway.models.audit_event import AuditEvent
+from gateway.models.audit_link import AuditLink
 from gateway.models.base import Base
 from gateway.models.base_model import BaseModel
 from gateway.models.billing_export import BillingExport
@@ -17,13 +18,17 @@ from gateway.models.billing_period import BillingPeriod
 from gateway.models.billing_statement import BillingStatement
 from gateway.models.journal_cursor import JournalCursor
 from gateway.models.member import Member
+from gateway.models.offboarding import Offboarding, OffboardingState
 from gateway.models.pool_rule import PoolRule
 from gateway.models.price import Price
 from gateway.models.price_book_version import PriceBookVersion
+from gateway.models.purge_step import PurgeStep
 from gateway.models.replica import Replica, ReplicaSource, ReplicaState
 from gateway.models.request_event import RequestEvent
 from gateway.models.request_minute import RequestMinute
-from gateway.models.tenant import Tenant, TenantStatus
+from gateway.models.retention_rule import RetentionRule
+from gateway.models.schema_support import SchemaSupport
+from gateway.models.tenant import Lifecycle, Tenant, TenantStatus
 from gateway.models.usage_arrival import UsageArrival
 from gateway.models.usage_charge import UsageCharge
 from gateway.models.usage_drain import UsageDrain
@@ -44,21 +49,28 @@ __all__ = [
     "Alias",
     "ApiKey",
     "AuditEvent",
+    "AuditLink",
     "Base",
     "BaseModel",
     "BillingExport",
     "BillingPeriod",
     "BillingStatement",
     "JournalCursor",
+    "Lifecycle",
     "Member",
+    "Offboarding",
+    "OffboardingState",
     "PoolRule",
     "Price",
     "PriceBookVersion",
+    "PurgeStep",
     "Replica",
     "ReplicaSource",
     "ReplicaState",
     "RequestEvent",
     "RequestMinute",
+    "RetentionRule",
+    "SchemaSupport",
     "Tenant",
     "TenantStatus",
     "UsageArrival",

@@ -16,17 +16,28 @@ class TenantStatus(StrEnum):
     SUSPENDED = "suspended"
 
 
+class Lifecycle(StrEnum):
+    """A tenant that is leaving or gone is suspended too."""
+
+    ACTIVE = "active"
+    OFFBOARDING = "offboarding"  # may still be undone, until its purge begins
+    PURGED = "purged"
+
+
 class Tenant(Base):
     __tablename__ = "tenants"
     __table_args__ = (
         CheckConstraint("status in ('active', 'suspended')", name="tenants_status"),
         CheckConstraint("share_weight between 1 and 100", name="tenants_share_weight"),
+        CheckConstraint("lifecycle in ('active', 'offboarding', 'purged')", name="tenants_lifecycle"),
         CheckConstraint("response_cache in ('off', 'greedy', 'seeded')", name="tenants_response_cache"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     status: Mapped[str] = mapped_column(server_default=text("'active'"))
+    lifecycle: Mapped[str] = mapped_column(server_default=text("'active'"))  # Lifecycle
+    suspended_for: Mapped[str | None]  # the operator's reason, while it is suspended
     salt: Mapped[str]  # enters every KV block's name, so that tenants share no cache
     epoch: Mapped[int] = mapped_column(
         server_default=text("1")

@@ -9,9 +9,9 @@ from gateway.billing.price_book.in_force import PricesInForce
 from gateway.config import Settings
 from gateway.db import Database
 from gateway.errors import Unavailable
-from gateway.replicas.opening import data_keys
 from gateway.receipts.issuer import Issuer
 from gateway.receipts.keys import ReceiptKeys
+from gateway.replicas.opening import data_keys
 
 log = structlog.get_logger(__name__)
 

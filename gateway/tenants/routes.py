@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 from uuid import UUID
 
-from litestar import get, patch, post
-from litestar.di import NamedDependency
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency, Provide
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
+from gateway.access import WHILE_LEAVING
 from gateway.audit.service import Actor
+from gateway.models import Lifecycle, TenantStatus
+from gateway.paging import DEFAULT_LIMIT, EARLIER, NamePrefix, PageCursor, PageLimit, Since, Until, moment
 from gateway.principal import Admin
 from gateway.services import Services
-from gateway.tenants.schemas import TenantCreate, TenantOut, TenantPage, TenantPatch
+from gateway.tenants.repository import BY_ID, TenantFilters
+from gateway.tenants.schemas import (
+    OffboardingIn,
+    OffboardingOut,
+    Suspension,
+    TenantCreate,
+    TenantOut,
+    TenantPage,
+    TenantPatch,
+)
 
-PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Tenants in one answer.")]
+OFFBOARDING = "/api/v1/tenants/{tenant:uuid}/offboarding"
+
+After = Annotated[UUID | None, QueryParameter(description=EARLIER)]
+
+
+def tenant_filters(
+    status: FromQuery[TenantStatus | None] = None,
+    lifecycle: FromQuery[Lifecycle | None] = None,
+    name_prefix: NamePrefix = None,
+    since: Since = None,
+    until: Until = None,
+) -> TenantFilters:
+    return TenantFilters(status, lifecycle, name_prefix, moment(since), moment(until))
 
 
 @post("/api/v1/tenants", summary="Create a tenant")
@@ -24,16 +49,24 @@ async def create_tenant(
     return TenantOut.of(await services.tenants.create(actor, data))
 
 
-@get("/api/v1/tenants", summary="List tenants, oldest first; to members, their own")
+@get(
+    "/api/v1/tenants",
+    summary="List tenants, oldest first; to members, their own",
+    dependencies={"filters": Provide(tenant_filters, sync_to_thread=False)},
+)
 async def list_tenants(
     services: NamedDependency[Services],
     admin: NamedDependency[Admin],
-    after: FromQuery[UUID | None] = None,
-    limit: PageSize = 50,
+    filters: NamedDependency[TenantFilters],
+    cursor: PageCursor = None,
+    after: After = None,
+    limit: PageLimit = DEFAULT_LIMIT,
 ) -> TenantPage:
+    given = asdict(filters)
+    start = BY_ID.start(cursor, given) or (None if after is None else (after,))
     only = await services.members.tenants_of(admin)
-    tenants = await services.tenants.page(after, limit + 1, only)
-    return TenantPage([TenantOut.of(tenant) for tenant in tenants[:limit]], has_more=len(tenants) > limit)
+    found = await services.tenants.page(filters, start, limit + 1, only)
+    return BY_ID.cut(found, limit, lambda tenant: (tenant.id,), given).fill(TenantPage, TenantOut.of)
 
 
 @get("/api/v1/tenants/{tenant:uuid}", summary="One tenant")
@@ -51,4 +84,54 @@ async def change_tenant(
     return TenantOut.of(await services.tenants.change(actor, tenant, data))
 
 
-handlers = [create_tenant, list_tenants, get_tenant, change_tenant]
+@post("/api/v1/tenants/{tenant:uuid}/suspend", status_code=200, summary="Let no request of a tenant in")
+async def suspend_tenant(
+    services: NamedDependency[Services],
+    actor: NamedDependency[Actor],
+    tenant: FromPath[UUID],
+    data: JSONBody[Suspension],
+) -> TenantOut:
+    """Each worker acts on it with the tenant's next request; requests that run end as they would."""
+    return TenantOut.of(await services.tenants.suspend(actor, tenant, data.reason))
+
+
+@post("/api/v1/tenants/{tenant:uuid}/resume", status_code=200, summary="Let a tenant's requests in again")
+async def resume_tenant(
+    services: NamedDependency[Services], actor: NamedDependency[Actor], tenant: FromPath[UUID]
+) -> TenantOut:
+    return TenantOut.of(await services.tenants.resume(actor, tenant))
+
+
+@post(OFFBOARDING, status_code=202, summary="Off-board a tenant: suspended now, purged after a grace")
+async def offboard_tenant(
+    services: NamedDependency[Services],
+    actor: NamedDependency[Actor],
+    tenant: FromPath[UUID],
+    data: JSONBody[OffboardingIn],
+) -> OffboardingOut:
+    return OffboardingOut.of(await services.offboardings.begin(actor, tenant, data))
+
+
+@get(OFFBOARDING, summary="The last off-boarding of a tenant, with the proof of its purge")
+async def get_offboarding(services: NamedDependency[Services], tenant: FromPath[UUID]) -> OffboardingOut:
+    return OffboardingOut.of(*await services.offboardings.last(tenant))
+
+
+@delete(OFFBOARDING, opt={WHILE_LEAVING: True}, status_code=200, summary="Undo an off-boarding in its grace")
+async def undo_offboarding(
+    services: NamedDependency[Services], actor: NamedDependency[Actor], tenant: FromPath[UUID]
+) -> TenantOut:
+    return TenantOut.of(await services.offboardings.undo(actor, tenant))
+
+
+handlers = [
+    create_tenant,
+    list_tenants,
+    get_tenant,
+    change_tenant,
+    suspend_tenant,
+    resume_tenant,
+    offboard_tenant,
+    get_offboarding,
+    undo_offboarding,
+]

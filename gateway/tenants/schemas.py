@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from gateway.models import Tenant, TenantStatus
+from gateway.models import Lifecycle, Offboarding, OffboardingState, PurgeStep, Tenant, TenantStatus
+from gateway.paging import Page
 
 TenantName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="Lower case, unique.")]
 Limit = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -39,10 +41,70 @@ class TenantPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {name: value for name, value in named.items() if value is not UNSET}
 
 
+Reason = Annotated[str, Meta(max_length=500, description="For the audit log.")]
+
+
+class Suspension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Reason = ""
+
+
+class OffboardingIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`confirm` is the tenant's name, typed."""
+
+    confirm: Annotated[str, Meta(max_length=63)]
+    reason: Reason = ""
+    grace_h: Annotated[int, Meta(ge=1, le=2_160, description="Until the purge.")] | None = None
+
+
+class PurgeStepOut(msgspec.Struct, frozen=True):
+    """What was found of one kind before anything was deleted; `digest` is the SHA-256 of its names."""
+
+    kind: str
+    found: int
+    digest: str
+    done_at: datetime | None
+
+
+class OffboardingOut(msgspec.Struct, frozen=True, kw_only=True):
+    id: UUID
+    tenant: UUID
+    state: OffboardingState
+    reason: str
+    requested_by: str
+    requested_at: datetime
+    purge_after: datetime
+    ended_by: str | None
+    ended_at: datetime | None
+    steps: list[PurgeStepOut]
+    proof: dict[str, Any] | None
+    looked_again_at: datetime | None
+    leftovers: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, offboarding: Offboarding, steps: Sequence[PurgeStep] = ()) -> OffboardingOut:
+        return cls(
+            id=offboarding.id,
+            tenant=offboarding.tenant_id,
+            state=OffboardingState(offboarding.state),
+            reason=offboarding.reason,
+            requested_by=offboarding.requested_by,
+            requested_at=offboarding.requested_at,
+            purge_after=offboarding.purge_after,
+            ended_by=offboarding.ended_by,
+            ended_at=offboarding.ended_at,
+            steps=[PurgeStepOut(step.kind, step.found, step.digest, step.done_at) for step in steps],
+            proof=offboarding.proof,
+            looked_again_at=offboarding.looked_again_at,
+            leftovers=offboarding.leftovers,
+        )
+
+
 class TenantOut(msgspec.Struct, frozen=True):
     id: UUID
     name: str
     status: TenantStatus
+    lifecycle: Lifecycle
+    suspended_for: str | None
     epoch: int
     share_weight: int
     requests_per_minute: int | None
@@ -57,6 +119,8 @@ class TenantOut(msgspec.Struct, frozen=True):
             id=tenant.id,
             name=tenant.name,
             status=TenantStatus(tenant.status),
+            lifecycle=Lifecycle(tenant.lifecycle),
+            suspended_for=tenant.suspended_for,
             epoch=tenant.epoch,
             share_weight=tenant.share_weight,
             requests_per_minute=tenant.requests_per_minute,
@@ -67,6 +131,5 @@ class TenantOut(msgspec.Struct, frozen=True):
         )
 
 
-class TenantPage(msgspec.Struct, frozen=True):
+class TenantPage(Page[TenantOut], frozen=True, kw_only=True):
     data: list[TenantOut]
-    has_more: bool

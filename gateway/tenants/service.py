@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from dataclasses import replace
 from uuid import UUID
 
 from sqlalchemy.exc import IntegrityError
@@ -11,10 +13,12 @@ from gateway.audit.service import Actor, Change, record
 from gateway.db import Database
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
-from gateway.models import Tenant
+from gateway.models import Lifecycle, Tenant, TenantStatus
+from gateway.paging import ById
 from gateway.principal import Admin, Limits, Principal, Scope, TenantId
 from gateway.tenants import repository
 from gateway.tenants.epochs import Epochs
+from gateway.tenants.repository import TenantFilters
 from gateway.tenants.schemas import TenantCreate, TenantPatch
 
 SALT_BYTES = 16
@@ -46,16 +50,20 @@ class Tenants:
         return tenant
 
     async def page(
-        self, after: UUID | None, limit: int, only: frozenset[TenantId] | None = None
+        self,
+        wanted: TenantFilters,
+        after: ById | None,
+        limit: int,
+        only: frozenset[TenantId] | None = None,
     ) -> list[Tenant]:
         """Oldest first; `only` these, or all."""
         async with self._db.system_reader() as session:
-            return await repository.page(session, after, limit, only)
+            return await repository.page(session, wanted, after, limit, only)
 
     async def get(self, tenant: UUID) -> Tenant:
         """Raises `NotFound`."""
         async with self._db.system_reader() as session:
-            return _existing(await repository.find(session, tenant))
+            return existing(await repository.find(session, tenant))
 
     async def change(self, actor: Actor, tenant: UUID, wanted: TenantPatch) -> Tenant:
         """Limits and status; all workers act on it with the tenant's next request. Raises `NotFound`."""
@@ -63,10 +71,39 @@ class Tenants:
         if not values:
             raise BadRequest("Name at least one field to change.")
         async with self._db.system_session() as session:
-            changed = _existing(await repository.change(session, tenant, values))
+            require_active(await repository.lock(session, tenant))
+            columns = values | ({"suspended_for": None} if "status" in values else {})
+            changed = existing(await repository.change(session, tenant, columns))
             record(session, actor, Change("tenant.update", changed.name, TenantId(tenant), values))
         await self._epochs.publish(TenantId(tenant), changed.epoch)
         return changed
+
+    async def suspend(self, actor: Actor, tenant: UUID, reason: str) -> Tenant:
+        """No request of it is let in from here on; what runs ends. Raises `NotFound`, and `Conflict` for one
+        that is leaving."""
+        values = {"status": TenantStatus.SUSPENDED, "suspended_for": reason}
+        return await self._move(
+            actor, tenant, Change("tenant.suspend", "", details={"reason": reason}), values
+        )
+
+    async def resume(self, actor: Actor, tenant: UUID) -> Tenant:
+        """Raises like `suspend`."""
+        values = {"status": TenantStatus.ACTIVE, "suspended_for": None}
+        return await self._move(actor, tenant, Change("tenant.resume", ""), values)
+
+    async def _move(
+        self, actor: Actor, tenant: UUID, change: Change, values: Mapping[str, str | None]
+    ) -> Tenant:
+        async with self._db.system_session() as session:
+            require_active(await repository.lock(session, tenant))
+            changed = existing(await repository.change(session, tenant, values))
+            record(session, actor, replace(change, target=changed.name, tenant=TenantId(tenant)))
+        await self._epochs.publish(TenantId(tenant), changed.epoch)
+        return changed
+
+    async def require_active(self, tenant: UUID) -> None:
+        """Raises `NotFound`, and `Conflict` for one that is leaving or gone."""
+        require_active(await self.get(tenant))
 
     async def principal_for(self, admin: Admin, tenant: UUID, scopes: frozenset[Scope]) -> Principal:
         """An account acting for a tenant, with the scopes of its role. Raises `NotFound`."""
@@ -83,7 +120,8 @@ class Tenants:
         )
 
 
-def _existing(tenant: Tenant | None) -> Tenant:
+def existing(tenant: Tenant | None) -> Tenant:
+    """Raises `NotFound`."""
     if tenant is None:
         raise no_such_tenant()
     return tenant
@@ -92,3 +130,11 @@ def _existing(tenant: Tenant | None) -> Tenant:
 def no_such_tenant() -> NotFound:
     """Unknown, and another's: the same answer."""
     return NotFound("There is no such tenant.")
+
+
+def require_active(tenant: Tenant | None) -> Tenant:
+    """Raises `NotFound`, and `Conflict` for one that is leaving or gone: nothing of it changes any more."""
+    found = existing(tenant)
+    if found.lifecycle != Lifecycle.ACTIVE:
+        raise Conflict(f"This tenant is {found.lifecycle}.", code=f"tenant_{found.lifecycle}")
+    return found

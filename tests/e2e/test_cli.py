@@ -243,3 +243,30 @@ def test_replicas_from_adding_one_to_removing_it(motet: Motet, tmp_path: Path) -
     assert answer(motet("replicas", "rules", "--set", str(rules), "--json")) == []
     weights = answer(motet("replicas", "weights", "--json"))
     assert weights["seen"].keys() == {one["url"] for one in listed}
+
+
+def test_a_tenant_that_leaves_and_the_log_that_tells_of_it(motet: Motet, tmp_path: Path) -> None:
+    name = f"leaver-{uuid4().hex[:8]}"
+    tenant = answer(motet("tenants", "create", name, "--json"))
+    assert answer(motet("tenants", "suspend", name, "--reason", "unpaid", "--json"))["status"] == "suspended"
+    assert answer(motet("tenants", "resume", name, "--json"))["status"] == "active"
+    rules = answer(motet("tenants", "retention", name, "--keep", "ended_keys=30", "--json"))["rules"]
+    assert {rule["kind"]: rule["days"] for rule in rules}["ended_keys"] == 30
+    wrong = motet("tenants", "offboard", name, "--confirm", "somebody")
+    assert (wrong.returncode, "confirmation_mismatch" in wrong.stderr) == (1, True)
+    assert answer(motet("tenants", "offboard", name, "--confirm", name, "--json"))["state"] == "waiting"
+    assert answer(motet("tenants", "undo-offboard", name, "--json"))["lifecycle"] == "active"
+    assert "undone" in motet("tenants", "offboarding", name).stdout
+
+    listed = answer(motet("audit", "list", "--tenant", name, "--action", "tenant.off", "--json"))
+    assert [event["action"] for event in listed] == ["tenant.offboard_undo", "tenant.offboard"]
+    assert f"{tenant['id']}: whole" in motet("audit", "verify", "--tenant", name).stdout
+    kept, file = tmp_path / "heads.jsonl", tmp_path / "audit.jsonl"
+    kept.write_text(motet("audit", "heads").stdout)
+    assert "platform: whole" in motet("audit", "verify", "--all", "--kept", str(kept)).stdout
+    assert motet("audit", "export", "--tenant", name, "--out", str(file)).returncode == 0
+    assert "whole" in motet("audit", "verify", "--file", str(file), "--kept", str(kept)).stdout
+    file.write_text(file.read_text().replace("unpaid", "gratis"))
+    broken = motet("audit", "verify", "--file", str(file))
+    assert broken.returncode == 1
+    assert ": content" in broken.stderr

@@ -55,24 +55,19 @@ BODIES: dict[str, dict[str, Any]] = {
 """What is sent with a changing route that names a thing of a tenant: good enough to reach the look-up."""
 
 NO_IDS = {
-    "limit",
-    "first",
-    "last",
-    "zone",
-    "month",
-    "kind",
-    "at",
-    "model",
-    "adapter",
-    "service_class",
-    "deep",
+    *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),
+    *("since", "until", "state", "status", "lifecycle", "name_prefix", "action", "actor", "target"),
+    *("kept_hash", "kept_seq"),
 }
-"""Query parameters that name nothing of anyone's."""
+"""Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
+
+NOT_THERE_YET = {"/api/v1/tenants/{tenant}/offboarding"}
+"""What no owner here has: 404 to everyone."""
 
 PLACES = {"after", "before", "cursor"}
 """Those that say where a list goes on."""
 
-IDS_OF_OPERATORS = {"owner", "base_id", "version"}
+IDS_OF_OPERATORS = {"owner", "base_id", "version", "tenant"}
 """Those of routes that only operators reach, who see all."""
 
 CHANGING_HEADERS = {"x-request-id", "content-length", "date"}
@@ -166,9 +161,9 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
     name = client.get(root, headers=operator.headers).json()["name"]
     headers = {"authorization": f"Bearer {made['secret']}"}
     used = make_event(tenant_id=tenant)
-    async with db.system_session() as session:
-        await insert_events(session, [used])
-        await events.add(session, [make_request_event(tenant, request_id=used.request_id)])
+    async with db.system_session() as system:
+        await insert_events(system, [used])
+        await events.add(system, [make_request_event(tenant, request_id=used.request_id)])
     hook = make("/webhooks", {"url": "https://hooks.example/"})
     endpoint = str(hook["endpoint"]["id"])
     sent = client.post(f"/v1/webhooks/{endpoint}/ping", headers=headers).json()
@@ -295,7 +290,7 @@ async def test_an_account_learns_nothing_of_a_tenant_that_is_not_its_own(
         wanted = 404 if "tenant" in route.parameters else 403
         assert status == wanted, (route, status)
         allowed = Role.TENANT_ADMIN in roles_of(route.method.upper(), route.path)
-        if route.method == "get" and allowed:
+        if route.method == "get" and allowed and route.path not in NOT_THERE_YET:
             assert route.ask(client, victim.ids, victim.admin).status_code == 200, route
     _assert_whole(client, victim)
 

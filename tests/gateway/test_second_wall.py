@@ -17,9 +17,12 @@ from gateway.principal import TenantId
 from migrations import async_url
 from tests.gateway.test_row_security import add_key
 
-NO_WALL = {"usage_staging"}
-"""Have a tenant and can have no wall: PostgreSQL takes no COPY into a table with row security. The role has
-no right to them at all."""
+NO_WALL = {
+    "usage_staging": "PostgreSQL takes no COPY into a table with row security",
+    "offboardings": "of operators and control, who see all tenants",
+    "retention_rules": "of operators and control, who see all tenants",
+}
+"""Have a tenant and no wall, and why. The role has no right to them at all, which is seen to here."""
 
 AS_OWNER = {"motet_journals_complete_until"}
 """Functions that the role runs with their owner's rights: it tells one moment, the same to all tenants."""

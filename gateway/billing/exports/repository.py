@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Row, func, select, text, tuple_, update
+from sqlalchemy import Row, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -23,8 +24,20 @@ from gateway.models import (
     UsageUncounted,
     UsageUnpriced,
 )
+from gateway.paging import Order, beyond
 
 PAGE_ROWS: Final = 1_000
+ExportPlace = tuple[datetime, str]
+NEWEST_FIRST: Order[ExportPlace] = Order("exports", datetime, str)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFilters:
+    """None = any."""
+
+    state: str | None = None
+    month: date | None = None
+
 
 _GROUPS = text(
     """
@@ -89,13 +102,16 @@ async def find(session: AsyncSession, tenant: UUID | None, export: str) -> Billi
 
 
 async def page(
-    session: AsyncSession, tenant: UUID | None, before: BillingExport | None, limit: int
+    session: AsyncSession, tenant: UUID | None, wanted: ExportFilters, after: ExportPlace | None, limit: int
 ) -> list[BillingExport]:
     """Newest first."""
     query = _scope(tenant).order_by(BillingExport.created_at.desc(), BillingExport.id.desc()).limit(limit)
-    if before is not None:
-        place = tuple_(BillingExport.created_at, BillingExport.id)
-        query = query.where(place < (before.created_at, before.id))
+    if after is not None:
+        query = query.where(beyond([BillingExport.created_at, BillingExport.id], after, descending=True))
+    if wanted.state is not None:
+        query = query.where(BillingExport.state == wanted.state)
+    if wanted.month is not None:
+        query = query.where(BillingExport.month == wanted.month)
     return list(await session.scalars(query))
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from litestar import get, post
-from litestar.di import NamedDependency
+from litestar.di import NamedDependency, Provide
 from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.response import Stream
 
 from gateway.access import SCOPE
 from gateway.audit.service import Actor
-from gateway.billing.exports.schemas import ExportIn, ExportOut, ExportPage, File
+from gateway.billing.exports.repository import NEWEST_FIRST, ExportFilters
+from gateway.billing.exports.schemas import ExportIn, ExportOut, ExportPage, ExportState, File
 from gateway.billing.exports.service import MEDIA_TYPES, NAMES
 from gateway.billing.statements.service import wanted_month
+from gateway.paging import DEFAULT_LIMIT, EARLIER, PageCursor, PageLimit
 from gateway.principal import Principal, Scope, TenantId
 from gateway.services import Services
 
@@ -24,8 +27,33 @@ READ: dict[str, object] = {SCOPE: Scope.USAGE_READ}
 ANY_BYTES = "application/octet-stream"  # as documented; the answer says which
 NOT_READY: dict[int, Any] = {409: ResponseSpec(None, description="It is not done, or was superseded.")}
 
-PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Exports in one answer.")]
-After = Annotated[str | None, QueryParameter(max_length=64, description="`next` of the page before.")]
+InState = Annotated[ExportState | None, QueryParameter(name="state")]  # Litestar keeps `state` to itself
+After = Annotated[str | None, QueryParameter(max_length=64, description=EARLIER)]
+OfMonth = Annotated[
+    str | None, QueryParameter(pattern=r"^20[0-9]{2}-(0[1-9]|1[0-2])$", description="UTC, as 2026-11.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    filters: ExportFilters
+    cursor: str | None
+    after: str | None
+    limit: int
+
+
+def _wanted(
+    in_state: InState = None,
+    month: OfMonth = None,
+    cursor: PageCursor = None,
+    after: After = None,
+    limit: PageLimit = DEFAULT_LIMIT,
+) -> _Wanted:
+    filters = ExportFilters(in_state, None if month is None else wanted_month(month))
+    return _Wanted(filters, cursor, after, limit)
+
+
+WANTED = {"wanted": Provide(_wanted, sync_to_thread=False)}
 
 
 @post(OWN, opt=READ, status_code=202, summary="Ask for an export of a month")
@@ -40,14 +68,13 @@ async def ask_export(
     return ExportOut.of(await services.billing.exports.ask(actor, principal.tenant, month))
 
 
-@get(OWN, opt=READ, summary="Exports that were asked for, newest first")
+@get(OWN, opt=READ, summary="Exports that were asked for, newest first", dependencies=WANTED)
 async def list_exports(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
-    after: After = None,
-    limit: PageSize = 50,
+    wanted: NamedDependency[_Wanted],
 ) -> ExportPage:
-    return await _page(services, principal.tenant, after, limit)
+    return await _page(services, principal.tenant, wanted)
 
 
 @get([f"{path}/{{export_id:str}}" for path in OWN], opt=READ, summary="One export")
@@ -80,11 +107,11 @@ async def ask_export_of_all(
     return ExportOut.of(await services.billing.exports.ask(actor, None, wanted_month(data.month)))
 
 
-@get(ALL, summary="Exports of all tenants, newest first")
+@get(ALL, summary="Exports of all tenants, newest first", dependencies=WANTED)
 async def list_exports_of_all(
-    services: NamedDependency[Services], after: After = None, limit: PageSize = 50
+    services: NamedDependency[Services], wanted: NamedDependency[_Wanted]
 ) -> ExportPage:
-    return await _page(services, None, after, limit)
+    return await _page(services, None, wanted)
 
 
 @get(f"{ALL}/{{export_id:str}}", summary="One export of all tenants")
@@ -104,10 +131,12 @@ async def get_export_file_of_all(
     return await _stream(services, None, export_id, kind)
 
 
-async def _page(services: Services, tenant: TenantId | None, after: str | None, limit: int) -> ExportPage:
-    found = await services.billing.exports.page(tenant, after, limit + 1)
-    shown, more = found[:limit], len(found) > limit
-    return ExportPage([ExportOut.of(each) for each in shown], more, shown[-1].id if more else None)
+async def _page(services: Services, tenant: TenantId | None, wanted: _Wanted) -> ExportPage:
+    given = {"tenant": tenant, **asdict(wanted.filters)}
+    start = NEWEST_FIRST.start(wanted.cursor, given) or wanted.after
+    found = await services.billing.exports.page(tenant, wanted.filters, start, wanted.limit + 1)
+    cut = NEWEST_FIRST.cut(found, wanted.limit, lambda export: (export.created_at, export.id), given)
+    return cut.fill(ExportPage, ExportOut.of, next=cut.rows[-1].id if cut.has_more else None)
 
 
 async def _stream(services: Services, tenant: TenantId | None, export: str, kind: File) -> Stream:

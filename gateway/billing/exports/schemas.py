@@ -11,9 +11,11 @@ from msgspec import Meta
 
 from gateway.billing.months import month_text
 from gateway.models import BillingExport
+from gateway.paging import Page
 
 MonthText = Annotated[str, Meta(pattern=r"^20[0-9]{2}-(0[1-9]|1[0-2])$", description="UTC, as 2026-11.")]
 File = Literal["csv", "parquet", "manifest"]
+ExportState = Literal["waiting", "done", "failed", "superseded"]
 
 
 class ExportIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,7 +30,7 @@ class ExportOut(msgspec.Struct, frozen=True, kw_only=True):
     tenant: UUID | None  # null = all tenants
     month: str
     period: Literal["open", "closed"]
-    state: Literal["waiting", "done", "failed", "superseded"]
+    state: ExportState
     reason: str | None
     created_at: datetime
     finished_at: datetime | None
@@ -50,7 +52,6 @@ class ExportOut(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ExportPage(msgspec.Struct, frozen=True):
+class ExportPage(Page[ExportOut], frozen=True, kw_only=True):
     data: list[ExportOut]
-    has_more: bool
     next: str | None

@@ -20,6 +20,7 @@ from gateway.audit.service import Actor, Change, record
 from gateway.billing.exports import repository
 from gateway.billing.exports.files import CSV, MANIFEST, PARQUET
 from gateway.billing.exports.places import file_path, wanted
+from gateway.billing.exports.repository import ExportFilters, ExportPlace
 from gateway.billing.exports.schemas import File
 from gateway.billing.months import month_text
 from gateway.db import Database
@@ -74,11 +75,15 @@ class Exports:
             record(session, actor, Change("export.create", export.id, tenant, details))
         return export
 
-    async def page(self, tenant: TenantId | None, before: str | None, limit: int) -> list[BillingExport]:
-        """Newest first. Raises `NotFound` for a place in the list that is none."""
+    async def page(
+        self, tenant: TenantId | None, wanted: ExportFilters, after: ExportPlace | str | None, limit: int
+    ) -> list[BillingExport]:
+        """Newest first, after a place or an export. Raises `NotFound` for one that is none."""
         async with self._reader(tenant) as session:
-            place = None if before is None else _existing(await repository.find(session, tenant, before))
-            return await repository.page(session, tenant, place, limit)
+            if isinstance(after, str):
+                last = _existing(await repository.find(session, tenant, after))
+                after = (last.created_at, last.id)
+            return await repository.page(session, tenant, wanted, after, limit)
 
     async def get(self, tenant: TenantId | None, export: str) -> BillingExport:
         """Raises `NotFound`."""

@@ -34,11 +34,21 @@ async def add(session: SystemWrite, version: PriceBookVersion, rows: Sequence[Pr
     await session.refresh(version)
 
 
-async def page(session: SystemRead, before: int | None, limit: int) -> list[PriceBookVersion]:
-    """Newest first."""
+async def page(
+    session: SystemRead,
+    before: int | None,
+    limit: int,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[PriceBookVersion]:
+    """Newest first, of those made in [since, until)."""
     query = select(PriceBookVersion).order_by(PriceBookVersion.version.desc()).limit(limit)
     if before is not None:
         query = query.where(PriceBookVersion.version < before)
+    if since is not None:
+        query = query.where(PriceBookVersion.created_at >= since)
+    if until is not None:
+        query = query.where(PriceBookVersion.created_at < until)
     return list(await session.scalars(query))
 
 

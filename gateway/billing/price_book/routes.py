@@ -20,12 +20,14 @@ from gateway.billing.price_book.schemas import (
     VersionWithPrices,
 )
 from gateway.errors import BadRequest
+from gateway.paging import DEFAULT_LIMIT, EARLIER, Order, PageCursor, PageLimit, Since, Until, moment
 from gateway.services import Services
 
 MAX_VERSION = 2**31 - 1
 
-PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Versions in one answer.")]
-Before = Annotated[int | None, QueryParameter(ge=1, le=MAX_VERSION, description="`next` of the page before.")]
+BY_VERSION: Order[tuple[int]] = Order("price-books", int)
+
+Before = Annotated[int | None, QueryParameter(ge=1, le=MAX_VERSION, description=EARLIER)]
 Version = Annotated[
     int | None, QueryParameter(ge=1, le=MAX_VERSION, description="The one in force now when absent.")
 ]
@@ -42,11 +44,19 @@ async def create_price_book(
 
 @get("/api/v1/price-books", summary="Price book versions, newest first")
 async def list_price_books(
-    services: NamedDependency[Services], before: Before = None, limit: PageSize = 50
+    services: NamedDependency[Services],
+    since: Since = None,
+    until: Until = None,
+    cursor: PageCursor = None,
+    before: Before = None,
+    limit: PageLimit = DEFAULT_LIMIT,
 ) -> VersionPage:
-    found = await services.billing.price_book.page(before, limit + 1)
-    shown, more = found[:limit], len(found) > limit
-    return VersionPage([VersionOut.of(each) for each in shown], more, shown[-1].version if more else None)
+    """`since` and `until` are of their making, not of the moment from which they hold."""
+    given = {"since": moment(since), "until": moment(until)}
+    start = BY_VERSION.start(cursor, given) or (before,)
+    found = await services.billing.price_book.page(start[0], limit + 1, moment(since), moment(until))
+    cut = BY_VERSION.cut(found, limit, lambda each: (each.version,), given)
+    return cut.fill(VersionPage, VersionOut.of, next=cut.rows[-1].version if cut.has_more else None)
 
 
 @get("/api/v1/price-books/{version:int}", summary="A price book version with its prices")

@@ -14,6 +14,7 @@ from gateway.billing.money import parse_price, price_text
 from gateway.billing.price_book.prices import Choice, ModelKind, PriceBookInvalid, PriceRow
 from gateway.ids import uuid7
 from gateway.models import PriceBookVersion
+from gateway.paging import Page
 
 PriceText = Annotated[
     str,
@@ -139,9 +140,8 @@ class VersionWithPrices(msgspec.Struct, frozen=True, kw_only=True):
         return cls(book=VersionOut.of(version), prices=[PriceOut.of(row) for row in rows])
 
 
-class VersionPage(msgspec.Struct, frozen=True):
+class VersionPage(Page[VersionOut], frozen=True, kw_only=True):
     data: list[VersionOut]
-    has_more: bool
     next: int | None
 
 

@@ -59,10 +59,12 @@ class PriceBook:
             record(session, actor, Change("price_book.create", str(version.version), None, details))
         return version, rows
 
-    async def page(self, before: int | None, limit: int) -> list[PriceBookVersion]:
-        """Newest first."""
+    async def page(
+        self, before: int | None, limit: int, since: datetime | None = None, until: datetime | None = None
+    ) -> list[PriceBookVersion]:
+        """Newest first, of those made in [since, until)."""
         async with self._db.system_reader() as session:
-            return await repository.page(session, before, limit)
+            return await repository.page(session, before, limit, since, until)
 
     async def get(self, version: int) -> tuple[PriceBookVersion, list[PriceRow]]:
         """Raises `NotFound`."""

@@ -76,14 +76,19 @@ async def lines(session: TenantRead, tenant: UUID, month: date, most: int) -> li
     ]
 
 
-async def month_totals(session: TenantRead, tenant: UUID) -> list[MonthTotal]:
-    """Newest first."""
+async def month_totals(
+    session: TenantRead, tenant: UUID, before: date | None = None, limit: int | None = None
+) -> list[MonthTotal]:
+    """Newest first, below the month `before`."""
     query = (
         select(UsageCharge.billed_month, func.min(UsageCharge.currency), func.sum(UsageCharge.amount))
         .where(UsageCharge.tenant_id == tenant)
         .group_by(UsageCharge.billed_month)
         .order_by(UsageCharge.billed_month.desc())
+        .limit(limit)
     )
+    if before is not None:
+        query = query.where(UsageCharge.billed_month < before)
     return [MonthTotal(row[0], row[1], int(row[2])) for row in await session.execute(query)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated
 
 from litestar import get
@@ -10,13 +11,15 @@ from litestar.openapi import ResponseSpec
 from litestar.params import QueryParameter
 
 from gateway.access import SCOPE
-from gateway.billing.statements.schemas import PeriodList, StatementOut
+from gateway.billing.statements.schemas import PeriodList, PeriodOut, StatementOut
 from gateway.billing.statements.service import wanted_month
+from gateway.paging import DEFAULT_LIMIT, Order, PageCursor, PageLimit
 from gateway.principal import Principal, Scope
 from gateway.services import Services
 
 BILLING = ["/v1/billing", "/api/v1/tenants/{tenant:uuid}/billing"]
 READ: dict[str, object] = {SCOPE: Scope.USAGE_READ}
+BY_MONTH: Order[tuple[date]] = Order("periods", date)
 
 Month = Annotated[
     str | None,
@@ -28,9 +31,16 @@ Month = Annotated[
 
 @get([f"{path}/periods" for path in BILLING], opt=READ, summary="Months with charges, newest first")
 async def list_periods(
-    services: NamedDependency[Services], principal: NamedDependency[Principal]
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    cursor: PageCursor = None,
+    limit: PageLimit = DEFAULT_LIMIT,
 ) -> PeriodList:
-    return await services.billing.statements.periods(principal.tenant)
+    given = {"tenant": principal.tenant}
+    start = BY_MONTH.start(cursor, given) or (None,)
+    until, found = await services.billing.statements.periods(principal.tenant, start[0], limit + 1)
+    cut = BY_MONTH.cut(found, limit, lambda period: (period.first_day,), given)
+    return cut.fill(PeriodList, PeriodOut.of, complete_until=until)
 
 
 @get(

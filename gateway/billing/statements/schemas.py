@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Literal
 from uuid import UUID
@@ -11,6 +12,7 @@ import msgspec
 from gateway.billing.money import amount_text, coins_text, price_text
 from gateway.billing.months import month_text
 from gateway.billing.statements.repository import StatementLine
+from gateway.paging import Page
 
 
 class LineOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,17 @@ class StatementOut(msgspec.Struct, frozen=True, kw_only=True):
     has_unpriced: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A month of a tenant's. `exact` in units of 10⁻¹² of the currency, `rounded` in its coins."""
+
+    first_day: date
+    statement: str | None
+    currency: str
+    exact: int
+    rounded: int
+
+
 class PeriodOut(msgspec.Struct, frozen=True, kw_only=True):
     month: str
     status: Literal["open", "closed"]
@@ -78,19 +91,18 @@ class PeriodOut(msgspec.Struct, frozen=True, kw_only=True):
     total: str
 
     @classmethod
-    def of(cls, month: date, statement: str | None, currency: str, sums: tuple[int, int]) -> PeriodOut:
-        """`sums`: exact and rounded."""
+    def of(cls, period: Period) -> PeriodOut:
         return cls(
-            month=month_text(month),
-            status="open" if statement is None else "closed",
-            statement=statement,
-            currency=currency,
-            exact=amount_text(sums[0]),
-            total=coins_text(sums[1], currency),
+            month=month_text(period.first_day),
+            status="open" if period.statement is None else "closed",
+            statement=period.statement,
+            currency=period.currency,
+            exact=amount_text(period.exact),
+            total=coins_text(period.rounded, period.currency),
         )
 
 
-class PeriodList(msgspec.Struct, frozen=True, kw_only=True):
+class PeriodList(Page[PeriodOut], frozen=True, kw_only=True):
     """Open months hold whatever ended before `complete_until`; null = nobody knows."""
 
     zone: Literal["UTC"] = "UTC"

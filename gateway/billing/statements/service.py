@@ -8,7 +8,7 @@ from typing import Final
 from gateway.billing.money import amount_text, coins_text, round_half_up
 from gateway.billing.months import end_of, month_of, month_text, parse_month, start_of
 from gateway.billing.statements import repository
-from gateway.billing.statements.schemas import LineOut, PeriodList, PeriodOut, StatementOut
+from gateway.billing.statements.schemas import LineOut, Period, StatementOut
 from gateway.db import Database, TenantRead
 from gateway.errors import BadRequest, Conflict
 from gateway.principal import TenantId
@@ -24,24 +24,25 @@ class Statements:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def periods(self, tenant: TenantId) -> PeriodList:
-        """Months in which something is billed, newest first."""
+    async def periods(
+        self, tenant: TenantId, before: date | None, limit: int
+    ) -> tuple[datetime | None, list[Period]]:
+        """Until when they are complete, and the months in which something is billed, newest first, below the
+        month `before`."""
         async with self._db.tenant_snapshot(tenant) as session:
             issued = await repository.issued(session, tenant)
-            totals = await repository.month_totals(session, tenant)
+            totals = await repository.month_totals(session, tenant, before, limit)
             until = await complete_until(session, tenant)
-        return PeriodList(
-            complete_until=until,
-            data=[
-                PeriodOut.of(
-                    each.month,
-                    issued[each.month].id if each.month in issued else None,
-                    each.currency,
-                    (each.exact, round_half_up(each.exact, each.currency).units),
-                )
-                for each in totals
-            ],
-        )
+        return until, [
+            Period(
+                each.month,
+                issued[each.month].id if each.month in issued else None,
+                each.currency,
+                each.exact,
+                round_half_up(each.exact, each.currency).units,
+            )
+            for each in totals
+        ]
 
     async def statement(self, tenant: TenantId, month: date) -> StatementOut:
         """Raises `Conflict` when it has more lines than one answer holds."""

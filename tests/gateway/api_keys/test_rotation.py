@@ -13,6 +13,7 @@ from sqlalchemy import update
 from gateway.api_keys import repository
 from gateway.api_keys.authenticator import Authenticator, CacheLimits
 from gateway.api_keys.grants import BY_ROLE, Grant
+from gateway.api_keys.repository import KeyFilters
 from gateway.api_keys.schemas import KeyCreate, KeyPatch
 from gateway.api_keys.service import ApiKeys
 from gateway.audit.service import Actor
@@ -214,7 +215,8 @@ async def test_a_key_reaches_no_key_that_can_do_more(room: Room) -> None:
     ):
         with pytest.raises(NotFound):
             await attempt
-    assert [key.key_id for key in await room.keys.list_of(room.tenant, within=held)] == [weak]
+    found = await room.keys.page(room.tenant, KeyFilters(), None, 10)
+    assert [key.key_id for key in room.keys.within_reach(found, held)] == [weak]
     wanted = KeyPatch(service_class="interactive")
     with pytest.raises(Forbidden):
         await room.keys.change(ACTOR, room.tenant, weak, wanted, within=held)

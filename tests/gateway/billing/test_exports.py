@@ -20,6 +20,7 @@ from gateway.billing.charging.schemas import ReRatingIn
 from gateway.billing.exports.files import ChargeFiles, csv_text
 from gateway.billing.exports.focus import COLUMNS, Kind, Row
 from gateway.billing.exports.maker import KEPT_SNAPSHOTS, Maker
+from gateway.billing.exports.repository import ExportFilters
 from gateway.billing.exports.schemas import File
 from gateway.billing.exports.service import NAMES
 from gateway.billing.money import units_of
@@ -184,7 +185,7 @@ async def test_all_tenants_are_exported_when_a_month_closes(bench: Bench, tenant
     await bench.close("2026-01")
     assert await bench.maker.run_once() == 1
     assert await bench.maker.run_once() == 0
-    (export,) = await bench.exports.page(None, None, 10)
+    (export,) = await bench.exports.page(None, ExportFilters(), None, 10)
     assert (export.closed, export.state, export.requested_by) == (True, "done", "system")
 
 

@@ -98,3 +98,18 @@ def test_a_suspended_tenant_hears_so(client: Client, operator: Operator) -> None
     client.patch(url, json={"status": "suspended"}, headers=operator.headers)
     answer = client.get("/v1/models", headers=mine)
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "tenant_suspended")
+
+
+def test_a_reason_lasts_as_long_as_the_suspension(client: Client, operator: Operator) -> None:
+    url = f"/api/v1/tenants/{made(client, operator)['id']}"
+
+    def post(verb: str, **body: str) -> Any:
+        return client.post(f"{url}/{verb}", json=body, headers=operator.headers).json()
+
+    assert post("suspend", reason="unpaid")["suspended_for"] == "unpaid"
+    changed = client.patch(url, json={"status": "active"}, headers=operator.headers).json()
+    assert (changed["status"], changed["suspended_for"]) == ("active", None)
+    post("suspend", reason="again")
+    assert post("resume")["suspended_for"] is None
+    log = client.get(f"{url}/audit?action=tenant.s", headers=operator.headers).json()["data"]
+    assert [event["details"] for event in log] == [{"reason": "again"}, {"reason": "unpaid"}]

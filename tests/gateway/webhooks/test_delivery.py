@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from sqlalchemy import func, select, text, update
 
 from gateway.answers.sealing import DataKeys
+from gateway.audit.repository import EventFilters
 from gateway.audit.service import AuditLog
 from gateway.db import Database
 from gateway.errors import Conflict
@@ -147,7 +148,7 @@ async def test_an_endpoint_that_fails_for_days_or_is_gone_is_disabled(
     await tell(db, tenant, once="later")
     await deliveries.run_once()
     assert len(receiver.heard) == 1
-    (event, *_) = await AuditLog(db).events(tenant, None, 10)
+    (event, *_) = await AuditLog(db).events(EventFilters(tenant), None, 10)
     assert (event.action, event.actor) == ("webhook.disable", "system")
     active = await webhooks.change(ACTOR, tenant, endpoint_id, EndpointChange(status="active"))
     assert (active.status, active.failing_since, active.disabled_reason) == ("active", None, None)

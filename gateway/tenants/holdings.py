@@ -1,0 +1,39 @@
+"""What the platform holds of a tenant, table by table: purged when it leaves, or kept, and why.
+
+Every table with a `tenant_id` stands here; a test fails for one that doesn't.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PURGED_TABLES: Final = frozenset(
+    {
+        "api_keys",
+        "adapters",
+        "adapter_versions",
+        "aliases",
+        "billing_exports",
+        "retention_rules",
+        "members",
+        "budgets",
+        "webhook_endpoints",
+        "webhook_events",
+        "webhook_deliveries",
+        "request_events",
+        "request_minutes",
+    }
+)
+
+KEPT_TABLES: Final = {
+    "usage_ledger": "evidence of what was billed; counts and names of adapters, never content",
+    "usage_uncounted": "usage that may still be billed; it becomes ledger rows within a day",
+    "usage_staging": "the ledger's way in; emptied as it is loaded",
+    "usage_arrivals": "work to do on the ledger; emptied as it is done",
+    "usage_rollups": "sums of the ledger",
+    "usage_unpriced": "what of the ledger has no price yet",
+    "usage_charges": "books of account: the law has them kept for years",
+    "billing_statements": "issued invoices: the law has them kept for years",
+    "audit_events": "who did what: append-only and chained, so that it can be trusted",
+    "offboardings": "the proof of the purge itself",
+}

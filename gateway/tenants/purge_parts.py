@@ -1,0 +1,186 @@
+"""The places where things of a tenant lie, each able to list them and to delete them. In the order in which a
+purge goes through them: what names others goes after what it names."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from redis.asyncio import Redis
+from sqlalchemy import Table
+
+from adapters.store import ObjectStore, artefact_of
+from gateway.db import Database
+from gateway.errors import Unavailable
+from gateway.principal import TenantId
+from gateway.redis import TenantKeys, redis_errors
+from gateway.replicas.driver import Driver, UpstreamFailed
+from gateway.tenants import purge_repository as repository
+
+SCAN_KEYS: Final = 1_000
+RETIRED_AT_ONCE: Final = 8
+FORGETTING_LOOKS: Final = 4
+FORGETTING_PAUSE_S: Final = 0.3
+
+
+class StillThere(Unavailable):
+    """Something can't be deleted yet; the purge goes on later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """How many things, and the SHA-256 of their names: sorted, a line each."""
+
+    count: int
+    digest: str
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Inventory:
+        ordered = sorted(names)
+        return cls(
+            len(ordered), hashlib.sha256("".join(f"{name}\n" for name in ordered).encode()).hexdigest()
+        )
+
+
+class Part(Protocol):
+    """`found` and `delete` raise `Unavailable` or `StoreError`, and may be repeated at any point."""
+
+    @property
+    def kind(self) -> str: ...
+
+    async def found(self, tenant: TenantId) -> Inventory: ...
+
+    async def delete(self, tenant: TenantId) -> None: ...
+
+
+class ReplicaCaches:
+    """Adapters on replicas' disks, in their memory and on their devices. Its list is of artefacts that they
+    may hold; none may be left on any replica, so one that can't be asked holds up the purge."""
+
+    kind = "replica_caches"
+
+    def __init__(self, db: Database, store: ObjectStore, drivers: Callable[[], Sequence[Driver]]) -> None:
+        self._db = db
+        self._store = store
+        self._drivers = drivers
+
+    async def found(self, tenant: TenantId) -> Inventory:
+        return Inventory.of(await self._artefacts(tenant))
+
+    async def delete(self, tenant: TenantId) -> None:
+        artefacts = await self._artefacts(tenant)
+        try:
+            for driver in self._drivers():
+                await _retire(driver, artefacts, tenant)
+                await _until_forgotten(driver, artefacts)
+        except UpstreamFailed as error:
+            raise StillThere(f"A replica can't be asked to forget: {error}.") from error
+
+    async def _artefacts(self, tenant: TenantId) -> set[str]:
+        async with self._db.system_reader() as session:
+            known = await repository.artefacts_of(session, tenant)
+        stored = await _stored(self._store, tenant)
+        return {*known, *(named[1] for path in stored if (named := artefact_of(path)) is not None)}
+
+
+class StoredObjects:
+    """Everything below the tenant's folder of the object store: artefacts and exports."""
+
+    kind = "stored_objects"
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def found(self, tenant: TenantId) -> Inventory:
+        return Inventory.of(await _stored(self._store, tenant))
+
+    async def delete(self, tenant: TenantId) -> None:
+        for path in await _stored(self._store, tenant):
+            await asyncio.to_thread(self._store.delete, path)
+
+
+class Rows:
+    """A tenant's rows of one table."""
+
+    def __init__(self, db: Database, table: Table) -> None:
+        self._db = db
+        self._table = table
+        self.kind = f"table:{table.name}"
+
+    async def found(self, tenant: TenantId) -> Inventory:
+        async with self._db.system_reader() as session:
+            return Inventory.of(
+                [name async for name in repository.names_of_rows(session, self._table, tenant)]
+            )
+
+    async def delete(self, tenant: TenantId) -> None:
+        more = True
+        while more:
+            async with self._db.system_session() as session:
+                more = await repository.delete_some(session, self._table, tenant) > 0
+
+
+class RedisKeys:
+    """Everything under the tenant's hash tag: limits, leases, cached answers, idempotency records, sessions,
+    its place in the queue, its epoch."""
+
+    kind = "redis_keys"
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def found(self, tenant: TenantId) -> Inventory:
+        names: set[bytes] = set()
+        async for page in self._pages(tenant):
+            names |= page
+        return Inventory.of(name.decode("utf-8", "backslashreplace") for name in names)
+
+    async def delete(self, tenant: TenantId) -> None:
+        async for page in self._pages(tenant):
+            with redis_errors():
+                await self._redis.unlink(*page)
+
+    async def _pages(self, tenant: TenantId) -> AsyncIterator[set[bytes]]:
+        """Names may come twice while keys are added."""
+        pattern = TenantKeys(tenant).key("*")
+        cursor = 0
+        while True:
+            with redis_errors():
+                cursor, page = await self._redis.scan(cursor, match=pattern, count=SCAN_KEYS)
+            if page:
+                yield {name if isinstance(name, bytes) else name.encode() for name in page}
+            if cursor == 0:
+                return
+
+
+def parts_of(
+    db: Database, redis: Redis, store: ObjectStore, drivers: Callable[[], Sequence[Driver]]
+) -> list[Part]:
+    tables: list[Part] = [Rows(db, table) for table in repository.purged_tables()]
+    return [ReplicaCaches(db, store, drivers), StoredObjects(store), *tables, RedisKeys(redis)]
+
+
+async def _retire(driver: Driver, artefacts: Iterable[str], tenant: TenantId) -> None:
+    ordered = sorted(artefacts)
+    for start in range(0, len(ordered), RETIRED_AT_ONCE):
+        some = ordered[start : start + RETIRED_AT_ONCE]
+        await asyncio.gather(*(driver.retire(artefact, str(tenant)) for artefact in some))
+
+
+async def _until_forgotten(driver: Driver, artefacts: set[str]) -> None:
+    """A replica tells what it holds now and then, not at once. Raises `StillThere`."""
+    left: set[str] = set()
+    for look in range(FORGETTING_LOOKS):
+        view = await driver.view()
+        left = artefacts & (view.device | view.host)
+        if not left:
+            return
+        await asyncio.sleep(0 if look + 1 == FORGETTING_LOOKS else FORGETTING_PAUSE_S)
+    raise StillThere(f"A replica still holds {len(left)} adapters of the tenant.")
+
+
+async def _stored(store: ObjectStore, tenant: TenantId) -> list[str]:
+    return await asyncio.to_thread(lambda: list(store.list(f"tenants/{tenant}")))

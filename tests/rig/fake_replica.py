@@ -1,5 +1,5 @@
-"""A fake replica, as a process of its own: `python -m tests.rig.fake_replica PORT TOKEN …`. It is no engine and
-computes nothing.
+"""A fake replica, as a process of its own: `python -m tests.rig.fake_replica PORT …`, its token in MOTET_ENGINE_TOKEN.
+It is no engine and computes nothing.
 
 It speaks the engine's protocol (docs/ARCHITECTURE.md, seams: trailer, journal, abort) and takes a fixed time a
 token in a fixed number of places, so that runs of thousands of requests say something about the gateway before
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import time
 import zlib
 from collections import defaultdict
@@ -298,13 +299,14 @@ async def _nothing(_: web.Request) -> web.Response:
 def main() -> None:
     parser = argparse.ArgumentParser(description="A fake replica: it computes nothing.")
     parser.add_argument("port", type=int)
-    parser.add_argument("token")
     parser.add_argument("--running", type=int, default=8)
     parser.add_argument("--frame-ms", type=float, default=1.0)
     parser.add_argument("--broken", type=int, default=0)
     given = parser.parse_args()
     uvloop.install()
-    replica = FakeReplica(Behaviour(given.token, given.running, given.frame_ms / 1000, given.broken))
+    replica = FakeReplica(
+        Behaviour(os.environ["MOTET_ENGINE_TOKEN"], given.running, given.frame_ms / 1000, given.broken)
+    )
     web.run_app(
         replica.application(),
         host="127.0.0.1",

@@ -42,7 +42,8 @@ ALL_SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read")
 
 @dataclass(frozen=True)
 class Shape:
-    """How large it is, and what is special. `settings`: MOTET_* of gateway and control, without the prefix."""
+    """How large it is, and what is special. `settings`: MOTET_* of gateway and control, without the prefix;
+    `environment`: what others read there."""
 
     workers: int = 2
     replicas: int = 1
@@ -50,6 +51,7 @@ class Shape:
     frame_ms: float = 1.0  # that the replica takes for a token
     broken: int = 0  # of a thousand attempts, break off
     settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,9 @@ class Rig:
         assert self.plan is not None
         shape = self.shape
         options = ["--running", str(shape.running), "--frame-ms", str(shape.frame_ms), "--broken"]
-        argv = [sys.executable, "-m", "tests.rig.fake_replica", str(port), self.plan.engines.token, *options]
-        name = f"fake-replica-{number}"
-        return ChildSpec(name, [*argv, str(shape.broken)], self.home.log(name), {}, cwd=ROOT)
+        argv = [sys.executable, "-m", "tests.rig.fake_replica", str(port), *options, str(shape.broken)]
+        name, token = f"fake-replica-{number}", {"MOTET_ENGINE_TOKEN": self.plan.engines.token}
+        return ChildSpec(name, argv, self.home.log(name), token, cwd=ROOT)
 
     async def _bootstrap(self) -> None:
         plan = self._plan
@@ -142,7 +144,7 @@ class Rig:
         spec = self._plan.gateway() if name == "gateway" else self._plan.control()
         settings = {"REPLICA_RUNNING": str(self.shape.running), **self.shape.settings}
         named = {f"MOTET_{key}": value for key, value in settings.items()}
-        self.children[name] = Child(replace(spec, env={**spec.env, **named}))
+        self.children[name] = Child(replace(spec, env={**spec.env, **named, **self.shape.environment}))
 
     def kill(self, name: str) -> None:
         self.children.pop(name).kill()

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.api_keys.authenticator import API_KEY
 from migrations import async_url
-from tests.rig.rig import EMAIL, PASSWORD, Rig, TenantKey
+from tests.rig.rig import EMAIL, PASSWORD, Rig
 
 PROMPT = "the heron on the third weir"
 PRESIGNED = re.compile(rb"X-Amz-Signature=[0-9a-f]{16}", re.IGNORECASE)
@@ -132,8 +132,19 @@ def send_everywhere(rig: Rig, planted: Planted, *, everybody: bool) -> Answers:
                 meant_for = "browser" if path.startswith("/api/") else "tenant"
                 for name in planted.people if everybody else [meant_for]:
                     _send(http, method, path, planted.people[name], planted, answers)
+        _make(http, planted, answers)
         _infer(http, rig, planted, answers)
     return answers
+
+
+def _make(http: httpx.Client, planted: Planted, answers: Answers) -> None:
+    """What succeeds, and leaves rows."""
+    browser, tenant = planted.people["browser"], planted.people["tenant"]
+    name = {"name": f"made-{uuid4().hex[:12]}"}
+    answers.note(http.post("/api/v1/tenants", json=name, headers=browser))
+    answers.note(http.post(f"/api/v1/tenants/{planted.tenant}/keys", json=name, headers=browser))
+    answers.note(http.post("/v1/billing/exports", json={"month": "2026-01"}, headers=tenant))
+    assert answers.statuses.get(201, 0) >= 2
 
 
 def _send(

@@ -42,3 +42,10 @@ ROLES = (
     Role("key with all scopes", _with_scopes(*ALL_SCOPES)),
     Role("operator", _operator),
 )
+
+
+def callers(rig: Rig) -> dict[str, Headers]:
+    """Everybody's headers, by name; keys are of one fresh tenant."""
+    owner = rig.tenant()
+    with rig.admin() as admin:
+        return {role.name: role.headers(rig, admin, owner) for role in ROLES}

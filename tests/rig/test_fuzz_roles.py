@@ -1,0 +1,20 @@
+"""The short form of tests/acceptance/test_fuzz_roles.py: a valid request to each operation, as everybody."""
+
+from __future__ import annotations
+
+from schemathesis.generation import GenerationMode
+
+from tests.fuzzing import Effort, fuzz_as
+from tests.rig.rig import Rig
+from tests.rig.roles import callers
+
+EFFORT = Effort(budget_s=30.0, examples=1, repeatable=True, modes=(GenerationMode.POSITIVE,))
+
+
+def test_everybody_hears_documented_answers_only(rig: Rig) -> None:
+    findings = fuzz_as(rig.base_url, callers(rig), rig.base_name, EFFORT, tenant=rig.tenant().tenant)
+    assert findings.wrong == []
+    assert set(findings.by_caller["nobody"]) >= {200, 401}
+    assert 200 in findings.by_caller["operator"]
+    assert 403 in findings.by_caller["key with usage:read"]
+    assert findings.requests > findings.operations

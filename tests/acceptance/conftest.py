@@ -19,7 +19,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "acceptance"
 SHORT_FORM = (
-    "**Short form** (`MOTET_VERIFY_SHORT=1`): fewer rounds than the claim names, on a machine that others used "
+    "**Short form** (`MOTET_VERIFY_SHORT=1`): fewer rounds than the claim names, on a machine that "
+    "others used "
     "meanwhile. Only counts are recorded; times would say nothing."
 )
 

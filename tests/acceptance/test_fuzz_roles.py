@@ -18,7 +18,8 @@ def test_fuzz_roles(demo_model_dir: Path, record: Record) -> None:
             rig.base_url, callers(rig), rig.base_name, Effort(budget_s), tenant=rig.tenant().tenant
         )
     record.write(
-        "Valid and invalid requests, generated from the OpenAPI document (schemathesis), to every operation of "
+        "Valid and invalid requests, generated from the OpenAPI document (schemathesis), to every "
+        "operation of "
         "tenants, operators and the public, each as everybody in `tests/rig/roles.py`. Two workers, a fake "
         "replica.",
         {

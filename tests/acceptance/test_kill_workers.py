@@ -50,10 +50,14 @@ def test_kill_workers(demo_model_dir: Path, record: Record) -> None:
     unanswered = len(told.keyed.keys() - told.answered)
     record.write(
         f"{CLIENTS} clients of three tenants (60 % streams, a fifth left by the client, 30 % with an "
-        "`Idempotency-Key` and retries under it) over two gateway workers and a fake replica that breaks 2 % of "
-        "its attempts off. Meanwhile workers are killed (SIGKILL) 200 times at random moments, and control with "
-        f"each {CONTROL_EACH}th. Then ledger rows are compared with the replica's journal in both directions, "
-        "bills with what clients were told, and copies of the workers' journal segments are fed to control again.",
+        "`Idempotency-Key` and retries under it) over two gateway workers and a fake replica that breaks "
+        "2 % of "
+        "its attempts off. Meanwhile workers are killed (SIGKILL) 200 times at random moments, and "
+        "control with "
+        f"each {CONTROL_EACH}th. Then ledger rows are compared with the replica's journal in both "
+        f"directions, "
+        "bills with what clients were told, and copies of the workers' journal segments are fed to "
+        "control again.",
         {
             "workers killed, control killed": f"{found.kills.workers}, {found.kills.control}",
             "calls, as they ended": dict(sorted(told.statuses.items())),
@@ -96,7 +100,7 @@ async def _run(rig: Rig, keys: list[TenantKey]) -> Found:
     books = await settled_books(rig, tenants, SETTLED_S)
     wrong = await wrongly_billed(rig, told, tenants)
     before = await sums(rig, tenants)
-    fed = await feed_again(rig.journal_dir, kept, 60)
+    fed = await asyncio.to_thread(feed_again, rig.journal_dir, kept, 60)
     await asyncio.sleep(3)  # what control takes, it has written
     after = await sums(rig, tenants)
     await _all_places_serve(rig, keys[0])

@@ -1,5 +1,5 @@
-"""PostgreSQL stopped for two minutes under load, then Redis: no client hears 401, what is known is served, and
-afterwards no token is lost."""
+"""PostgreSQL stopped for two minutes under load, then Redis: no client hears 401, what is known is served,
+and afterwards no token is lost."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ def test_postgres_stopped(demo_model_dir: Path, record: Record) -> None:
         books, wrong, left = asyncio.run(_afterwards(rig, [before, database.told, between, after], tenants))
     phases = {"PostgreSQL away": database, "Redis away": redis}
     record.write(
-        f"{CLIENTS} clients of three tenants over two workers; PostgreSQL is stopped for two minutes and started "
-        "again, then Redis. A worker knows a key once it was used there. What must hold today with Redis away: "
+        f"{CLIENTS} clients of three tenants over two workers; PostgreSQL is stopped for two minutes and "
+        f"started "
+        "again, then Redis. A worker knows a key once it was used there. What must hold today with Redis "
+        "away: "
         "503 with `Retry-After` for everybody, since limits can't be counted.",
         {
             "before": _said(before),

@@ -60,11 +60,14 @@ def _scan(rig: Rig, record: Record) -> None:
     errors, metrics = in_answers(answers, hidden), found_in(told.content, hidden)
     found = [*in_home, *in_database, *in_memory, *shown, *errors, *metrics]
     record.write(
-        "Every operation of the OpenAPI document as nobody, tenant, revoked and unknown key, operator by token "
-        "and by session, and with credentials in the wrong header; each as it is meant, and with credentials in "
+        "Every operation of the OpenAPI document as nobody, tenant, revoked and unknown key, operator by "
+        "token "
+        "and by session, and with credentials in the wrong header; each as it is meant, and with "
+        "credentials in "
         "path, query and body; then requests with PostgreSQL and with Redis away. Then the platform's folder "
         "(logs, journals, database files, append-only file), every row of every table, every key in Redis, "
-        "metrics, command lines and the bodies of errors are searched for the secrets: raw, quoted, in hex and "
+        "metrics, command lines and the bodies of errors are searched for the secrets: raw, quoted, in "
+        "hex and "
         f"in base64. Secrets: {', '.join(sorted(hidden))}; and any presigned URL.",
         {
             "requests": answers.number,

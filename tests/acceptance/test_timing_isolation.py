@@ -1,5 +1,5 @@
-"""One tenant's answers and prefixes are probed by another: by content (headers, counts) and by time, over many
-probes; with the same probes by their owner beside them, to show that the clock would have told."""
+"""One tenant's answers and prefixes are probed by another: by content (headers, counts) and by time, over
+many probes; with the same probes by their owner beside them, to show that the clock would have told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,22 @@ import httpx
 from tests.acceptance.conftest import Record, is_short, times
 from tests.rig.ranks import Ranks, mann_whitney
 
-WORDS = ["weir", "heron", "brook", "stone", "lantern", "copper", "thistle", "meadow", "harbour", "candle", "walnut", "saddle", "pepper", "marble"]
+WORDS = [
+    "weir",
+    "heron",
+    "brook",
+    "stone",
+    "lantern",
+    "copper",
+    "thistle",
+    "meadow",
+    "harbour",
+    "candle",
+    "walnut",
+    "saddle",
+    "pepper",
+    "marble",
+]
 PROMPT_WORDS = 160
 ALIKE_P, APART_P = 0.01, 0.001
 
@@ -28,7 +43,9 @@ class Probes:
     known: list[float] = field(default_factory=list)  # the stranger asks what the owner has asked
     fresh: list[float] = field(default_factory=list)  # and what nobody has
     hit: list[float] = field(default_factory=list)  # the owner again: from its response cache
-    prefix: list[float] = field(default_factory=list)  # the owner again, another answer: from its prefix cache
+    prefix: list[float] = field(
+        default_factory=list
+    )  # the owner again, another answer: from its prefix cache
     hints: list[str] = field(default_factory=list)
 
 
@@ -42,9 +59,11 @@ def test_timing_isolation(
     alike = mann_whitney(probes.known, probes.fresh)
     answers, prefixes = (mann_whitney(mine, probes.fresh) for mine in (probes.hit, probes.prefix))
     record.write(
-        f"Two tenants with response caches. One asks prompts of {PROMPT_WORDS} words; the other asks the same "
+        f"Two tenants with response caches. One asks prompts of {PROMPT_WORDS} words; the other asks the "
+        f"same "
         "bodies, and others of the same length that nobody asked, in random order (greedy, one token, whole "
-        "answers, one at a time). The owner asks again too: the same (its response cache answers), and for two "
+        "answers, one at a time). The owner asks again too: the same (its response cache answers), and "
+        "for two "
         "tokens (its prefix cache helps). Mann-Whitney, two-sided; the area is how often a probe of what was "
         "asked before takes less time than a fresh one, 0.5 where the two can't be told apart.",
         {
@@ -89,7 +108,9 @@ def _probe(owner: httpx.Client, stranger: httpx.Client, model: str, number: int,
         answer, spent = _ask(stranger, body)
         seconds.append(spent)
         if answer.headers["x-motet-cache"] != "miss" or _cached(answer):
-            probes.hints.append(f"probe {number}: {answer.headers['x-motet-cache']}, {_cached(answer)} cached")
+            probes.hints.append(
+                f"probe {number}: {answer.headers['x-motet-cache']}, {_cached(answer)} cached"
+            )
     answer, spent = _ask(owner, known)
     assert answer.headers["x-motet-cache"] == "hit"
     probes.hit.append(spent)

@@ -18,11 +18,15 @@ def test_two_workers(demo_model_dir: Path, record: Record) -> None:
         outcome = asyncio.run(run_rounds(rig, times(1_000, 30)))
         alone = asyncio.run(run_one_at_a_time(rig, CLIENTS, times(500, 100)))
     record.write(
-        f"{CALLS} parallel calls a round, half of them streams, a tenth left by their clients, over two gateway "
-        f"workers, 1,000 rounds over three tenants in turn: one with {TOKENS} tokens a minute, one whose key has "
-        f"{REQUESTS} requests a minute, one with {PARALLEL} requests at a time. Buckets are filled between rounds "
+        f"{CALLS} parallel calls a round, half of them streams, a tenth left by their clients, over two "
+        f"gateway "
+        f"workers, 1,000 rounds over three tenants in turn: one with {TOKENS} tokens a minute, one whose "
+        f"key has "
+        f"{REQUESTS} requests a minute, one with {PARALLEL} requests at a time. Buckets are filled "
+        f"between rounds "
         "by deleting their keys in Redis. The bound of a bucket is what it holds and what refills during the "
-        "round. Leases, reservations and the debt of the bucket are read after each round. Replica: a fake one.",
+        "round. Leases, reservations and the debt of the bucket are read after each round. Replica: a "
+        "fake one.",
         {
             "rounds": outcome.rounds,
             "calls, as they ended": dict(sorted(outcome.statuses.items())),

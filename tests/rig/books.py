@@ -1,4 +1,5 @@
-"""The ledger beside the replicas' own journals, in both directions; and what must be left when nothing runs."""
+"""The ledger beside the replicas' own journals, in both directions; and what must be left when nothing
+runs."""
 
 from __future__ import annotations
 

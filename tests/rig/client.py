@@ -16,8 +16,8 @@ TIMEOUT = aiohttp.ClientTimeout(total=180)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`status` 0: the connection broke, or the client left. `tokens`: what a whole answer holds. `request_id`:
-    of the request that computed it, where this one was its retry."""
+    """`status` 0: the connection broke, or the client left. `tokens`: what a whole answer holds.
+    `request_id`: of the request that computed it, where this one was its retry."""
 
     status: int
     whole: bool = False

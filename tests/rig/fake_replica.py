@@ -1,12 +1,12 @@
-"""A fake replica, as a process of its own: `python -m tests.rig.fake_replica PORT …`, its token in MOTET_ENGINE_TOKEN.
-It is no engine and computes nothing.
+"""A fake replica, as a process of its own: `python -m tests.rig.fake_replica PORT …`, its token in
+MOTET_ENGINE_TOKEN. It is no engine and computes nothing.
 
-It speaks the engine's protocol (docs/ARCHITECTURE.md, seams: trailer, journal, abort) and takes a fixed time a
-token in a fixed number of places, so that runs of thousands of requests say something about the gateway before
-it, and about nothing else. What it counts:
+It speaks the engine's protocol (docs/ARCHITECTURE.md, seams: trailer, journal, abort) and takes a fixed
+time a token in a fixed number of places, so that runs of thousands of requests say something about the
+gateway before it, and about nothing else. What it counts:
 
     prompt       the token ids of a prompt that is given in ids, else 7 (less than any chat template takes)
-    completion   `seed` where the body names one (the tokens to answer with), at most `max_tokens`, by default 8
+    completion   `seed` where the body names one, which says how many; at most `max_tokens`, by default 8
 
 `GET /fake/figures`: what it saw that no journal tells, for the runs that ask for it.
 """

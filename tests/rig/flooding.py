@@ -1,31 +1,49 @@
-"""A quiet tenant beside one that floods, before fake replicas whose every request takes the same time."""
+"""A quiet tenant beside one that floods. The quiet one's client is a process of its own: what keeps the
+flood's client busy must not be taken for a wait."""
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import random
 import statistics
 import time
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 import aiohttp
 
 from tests.rig.client import Answer, ask, body_of, session
-from tests.rig.rig import Rig, TenantKey
+from tests.rig.rig import Rig
 
-TOKENS = 20
-MOST_OPEN = 800
+
+@dataclass(frozen=True)
+class Target:
+    """Where a tenant's streams go, with its credential; `a_second` at random intervals."""
+
+    base_url: str
+    model: str
+    headers: dict[str, str]
+    tokens: int = 20
+    a_second: float = 1.0
+    more: dict[str, Any] = field(default_factory=dict)  # fields of the body
 
 
 @dataclass
 class Heard:
-    """What one tenant's requests came to; `waits_s`: from sending to a place at a replica."""
+    """What one tenant's requests came to. `waits_s`: from sending to a place at a replica; `overtaken_by`:
+    how many others got one meanwhile."""
 
     sent: dict[str, float] = field(default_factory=dict)  # by request id, when
     statuses: Counter[str] = field(default_factory=Counter)
     first_s: list[float] = field(default_factory=list)
     waits_s: list[float] = field(default_factory=list)
+    overtaken_by: list[int] = field(default_factory=list)
     offered: int = 0
 
     def note(self, answer: Answer, sent_at: float) -> None:
@@ -35,27 +53,29 @@ class Heard:
             self.first_s.append(answer.first_s)
 
     def match(self, began: dict[str, float]) -> None:
-        self.waits_s = sorted(began[name] - at for name, at in self.sent.items())
+        """Finds its waits, given when all requests got their places."""
+        order = sorted(began.values())
+        waits = [(at, began[name]) for name, at in self.sent.items()]
+        self.waits_s = [got - at for at, got in waits]
+        self.overtaken_by = [bisect_left(order, got) - bisect_left(order, at) for at, got in waits]
 
 
-def part(values: list[float], share: float) -> float:
+def part(values: Sequence[float], share: float) -> float:
     """The value below which `share` of the values lie."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-async def offer(rig: Rig, key: TenantKey, a_second: float, until: float, seed: int = 1) -> Heard:
+async def offer(target: Target, until: float, seed: int = 1) -> Heard:
     """Streams at random intervals, whether the ones before have ended or not, until the monotonic time
-    `until`; with more than `MOST_OPEN` open the next one waits for one to end."""
+    `until`."""
     heard, draw, open_now = Heard(), random.Random(seed), set[asyncio.Task[None]]()
     async with session() as http:
         due = time.monotonic()
-        while (due := due + draw.expovariate(a_second)) < until:
+        while (due := due + draw.expovariate(target.a_second)) < until:
             await asyncio.sleep(due - time.monotonic())
-            if len(open_now) >= MOST_OPEN:
-                await asyncio.wait(open_now, return_when=asyncio.FIRST_COMPLETED)
             heard.offered += 1
-            task = asyncio.create_task(_one(http, rig, key, heard))
+            task = asyncio.create_task(_one(http, target, heard))
             open_now.add(task)
             task.add_done_callback(open_now.discard)
         if open_now:
@@ -63,24 +83,34 @@ async def offer(rig: Rig, key: TenantKey, a_second: float, until: float, seed: i
     return heard
 
 
-async def press(rig: Rig, key: TenantKey, at_a_time: int, until: float) -> Heard:
+async def offer_apart(target: Target, until: float, seed: int = 1) -> Heard:
+    """The same from another process."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return await asyncio.get_running_loop().run_in_executor(pool, _offer, target, until, seed)
+
+
+def _offer(target: Target, until: float, seed: int) -> Heard:
+    return asyncio.run(offer(target, until, seed))
+
+
+async def press(target: Target, at_a_time: int, until: float) -> Heard:
     """So many requests at a time, always, until the monotonic time `until`."""
     heard = Heard()
 
     async def client(http: aiohttp.ClientSession) -> None:
         while time.monotonic() < until:
             heard.offered += 1
-            await _one(http, rig, key, heard)
+            await _one(http, target, heard)
 
     async with session() as http:
         await asyncio.gather(*(client(http) for _ in range(at_a_time)))
     return heard
 
 
-async def _one(http: aiohttp.ClientSession, rig: Rig, key: TenantKey, heard: Heard) -> None:
+async def _one(http: aiohttp.ClientSession, target: Target, heard: Heard) -> None:
     sent_at = time.time()
-    body = body_of(rig.base_name, TOKENS, stream=True)
-    heard.note(await ask(http, rig.base_url, key.headers, body), sent_at)
+    body = body_of(target.model, target.tokens, stream=True, **target.more)
+    heard.note(await ask(http, target.base_url, target.headers, body), sent_at)
 
 
 @dataclass(frozen=True)
@@ -103,7 +133,7 @@ async def watched(rig: Rig, seconds: float, after_s: float = 0.0) -> Window:
     spent, ended, after = time.monotonic() - at, time.time(), await asyncio.to_thread(rig.figures, times=True)
     busy = sum(b["busy_s"] - a["busy_s"] for a, b in zip(before, after, strict=True))
     released = sorted(t for each in after for t in each["releases"] if began <= t <= ended)
-    gaps = [b - a for a, b in zip(released, released[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(released)]
     rows = [row for each in after for row in each["begun"] if began <= row[3] <= ended]
     return Window(
         used=busy / (rig.shape.running * rig.shape.replicas * spent),

@@ -7,6 +7,8 @@ import asyncio
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,9 +47,19 @@ class Told:
     keyed: dict[str, set[str]] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)  # keys
     lies: list[str] = field(default_factory=list)
+    _awaited: int = 0
+    _come: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def further(self, answers: int, within_s: float) -> None:
+        """Waits for so many more answers, for a limited time."""
+        self._awaited, self._come = self.calls + answers, asyncio.Event()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._come.wait(), within_s)
 
     def note(self, answer: Answer, wanted: int) -> None:
         self.calls += 1
+        if self.calls >= self._awaited:
+            self._come.set()
         name = "whole" if answer.whole else answer.code or ("broken or left" if not answer.status else "")
         self.statuses[f"{answer.status} {name}"] += 1
         if answer.status not in HONEST or (answer.code or "").startswith("untyped"):
@@ -147,9 +159,7 @@ async def kill_at_random(crowd: Crowd, number: int, seed: int, *, control_each: 
     and control now and then."""
     rig, draw, kills = crowd.rig, random.Random(seed), Kills()
     while kills.workers < number:
-        heard, until = crowd.told.calls + draw.randint(1, 100), time.monotonic() + 10
-        while crowd.told.calls < heard and time.monotonic() < until:
-            await asyncio.sleep(draw.uniform(0, 0.02))
+        await crowd.told.further(draw.randint(1, 100), within_s=10)
         try:
             rig.kill_worker(draw.randrange(rig.shape.workers))
         except (IndexError, ProcessLookupError):  # its parent is just starting the next one
@@ -163,18 +173,21 @@ async def kill_at_random(crowd: Crowd, number: int, seed: int, *, control_each: 
     return kills
 
 
+def segments(journal_dir: Path) -> Iterator[tuple[str, bytes]]:
+    """Journal segments as they are now."""
+    for path in journal_dir.glob("*.jsonl"):
+        with suppress(FileNotFoundError):  # drained meanwhile
+            yield path.name, path.read_bytes()
+
+
 async def copy_segments(journal_dir: Path, kept: dict[str, bytes], stop: asyncio.Event) -> None:
-    """Journal segments as they were at some moment of their lives."""
+    """The same at many moments of their lives: the last copy of each."""
     while not stop.is_set():
-        for path in journal_dir.glob("*.jsonl"):
-            try:
-                kept[path.name] = path.read_bytes()
-            except FileNotFoundError:
-                continue  # drained meanwhile
+        kept |= await asyncio.to_thread(lambda: dict(segments(journal_dir)))
         await asyncio.sleep(0.2)
 
 
-async def feed_again(journal_dir: Path, kept: dict[str, bytes], limit_s: float) -> int:
+def feed_again(journal_dir: Path, kept: dict[str, bytes], limit_s: float) -> int:
     """Puts the copies back, as segments of dead workers, and waits until control took them. Lines in them."""
     lines = 0
     for number, data in enumerate(kept.values()):
@@ -183,7 +196,7 @@ async def feed_again(journal_dir: Path, kept: dict[str, bytes], limit_s: float) 
     deadline = time.monotonic() + limit_s
     while list(journal_dir.glob("again-*")):
         assert time.monotonic() < deadline, "control did not take the journals"
-        await asyncio.sleep(0.2)
+        time.sleep(0.2)
     return lines
 
 

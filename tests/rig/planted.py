@@ -1,5 +1,6 @@
 """Secrets that are known beforehand, sent through every route in every place where one could be sent; and a
-search for them in all that the platform leaves behind: files, tables, Redis, metrics, command lines, errors."""
+search for them in all that the platform leaves behind: files, tables, Redis, metrics, command lines,
+errors."""
 
 from __future__ import annotations
 
@@ -254,6 +255,7 @@ def in_redis(url: str, secrets: Mapping[str, str]) -> tuple[int, list[str]]:
 
 def _values(redis: Redis, key: bytes) -> Iterator[bytes]:
     kind = redis.type(key)
+    assert isinstance(kind, bytes)
     read: dict[bytes, Any] = {
         b"string": lambda: [redis.get(key) or b""],
         b"hash": lambda: [part for pair in redis.hgetall(key).items() for part in pair],

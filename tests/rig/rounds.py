@@ -1,7 +1,8 @@
 """Rounds of many parallel calls against small limits, through two workers.
 
-Before each round the buckets of its tenant are filled by deleting their keys in Redis (a missing key is a full
-bucket), while nothing runs: waiting a minute for each of a thousand rounds would be the same and take a day.
+Before each round the buckets of its tenant are filled by deleting their keys in Redis (a missing key is a
+full bucket), while nothing runs: waiting a minute for each of a thousand rounds would be the same and take
+a day.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def contenders(rig: Rig) -> list[Contender]:
 async def run_rounds(rig: Rig, number: int, calls: int = CALLS, seed: int = 1) -> Rounds:
     """`number` rounds of so many calls at a time, over the contenders in turn."""
     those = await asyncio.to_thread(contenders, rig)
-    outcome, read_to, draw = Rounds(), {}, random.Random(seed)
+    outcome, draw = Rounds(), random.Random(seed)
+    read_to: dict[str, int] = {}
     await asyncio.to_thread(rig.journal_lines, read_to)
     async with session() as http, Redis.from_url(rig.redis_url) as redis:
         for n in range(number):

@@ -9,7 +9,9 @@ import pytest
 from tests.rig.ranks import mann_whitney
 
 
-@pytest.mark.parametrize("first", [(1, 2, 3, 4, 5, 6), (1, 3, 5, 7, 9, 11), (2, 3, 5, 8, 9, 12), (7, 8, 9, 10, 11, 12)])
+@pytest.mark.parametrize(
+    "first", [(1, 2, 3, 4, 5, 6), (1, 3, 5, 7, 9, 11), (2, 3, 5, 8, 9, 12), (7, 8, 9, 10, 11, 12)]
+)
 def test_p_is_the_part_of_all_deals_that_differ_as_much(first: tuple[int, ...]) -> None:
     values = range(1, 13)
 

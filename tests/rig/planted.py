@@ -78,10 +78,10 @@ def plant(rig: Rig, admin: httpx.Client) -> Planted:
         "Redis password": rig.redis_url,
     }
     secrets = {
-        "API key": _secret_part(owner.secret),
-        "revoked API key": _secret_part(revoked.secret),
-        "key that was never issued": _secret_part(never),
-        "operator's token": _secret_part(rig.token),
+        "API key": secret_part(owner.secret),
+        "revoked API key": secret_part(revoked.secret),
+        "key that was never issued": secret_part(never),
+        "operator's token": secret_part(rig.token),
         "operator's password": PASSWORD,
         "session cookie": cookie,
         "CSRF token": csrf,
@@ -114,8 +114,9 @@ def _log_in(rig: Rig) -> tuple[str, str]:
     return opened.cookies["motet_session"], opened.json()["csrf_token"]
 
 
-def _secret_part(text: str) -> str:
-    return text.rsplit("_", 1)[-1]
+def secret_part(text: str) -> str:
+    """Of an API key or token, what stands behind its public id."""
+    return re.sub(r"^mta?_[a-z2-7]{12}_", "", text)
 
 
 def _is_secret(name: str) -> bool:
@@ -163,7 +164,7 @@ def _send(
     answers.note(http.request(method, meant, headers=headers, json={} if method != "get" else None))
     raw = planted.raw[0]
     misplaced = re.sub(r"\{(\w+)\}", quote(raw), path)
-    sent = frozenset(_secret_part(each) for each in planted.raw)
+    sent = frozenset(secret_part(each) for each in planted.raw)
     for body in ({"model": raw, "api_key": raw, "name": raw, "email": raw, "password": raw}, [raw]):
         content = json.dumps(body) if method != "get" else None
         typed = {**headers, "content-type": "application/json"}
@@ -208,11 +209,14 @@ def found_in(data: bytes, secrets: Mapping[str, str]) -> list[str]:
     return names + (["presigned URL"] if PRESIGNED.search(data) else [])
 
 
-def in_files(folder: Path, secrets: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Number of files looked at, and what they hold. Files that are there to hold secrets must be private."""
+def in_files(
+    folder: Path, secrets: Mapping[str, str], without: frozenset[str] = frozenset()
+) -> tuple[int, list[str]]:
+    """Number of files looked at, and what they hold; of the folder's entries, those in `without` are left
+    out. Files that are there to hold secrets must be private."""
     looked, found = 0, []
     for path in sorted(folder.rglob("*")):
-        if not path.is_file() or path.is_symlink():
+        if not path.is_file() or path.is_symlink() or path.relative_to(folder).parts[0] in without:
             continue
         looked += 1
         names = found_in(path.read_bytes(), secrets)

@@ -130,7 +130,7 @@ class Dispatcher:
     async def _enter(self, trip: Trip, deadline: float, again: bool) -> None:
         if trip.place is None:
             call = trip.call
-            if self._registry.choose(call.artefact) is None:
+            if await self._registry.choose_now(call.artefact) is None:
                 raise _no_replica()
             if trip.ticket is None:
                 trip.ticket = self.ticket(call)
@@ -149,7 +149,7 @@ class Dispatcher:
         call = trip.call
         if call.time_left() <= 0:  # nobody would hear the answer
             raise Timeout("Its deadline is over.", code="queue_timeout", headers=retry_headers(1.0))
-        replica = self._registry.choose(call.artefact, tried=trip.tried)
+        replica = await self._registry.choose_now(call.artefact, tried=trip.tried)
         if replica is None:
             raise _no_replica()
         if trip.ticket is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -16,10 +17,14 @@ from gateway.queueing.places import Loads
 from gateway.replicas.breaker import Breaker
 from gateway.replicas.driver import Driver, ReplicaView, UpstreamFailed
 from gateway.replicas.metrics import REPLICA_UP
+from gateway.shared_look import SharedLook
 
 log = structlog.get_logger(__name__)
 
 POLL_S = 1.0
+LOOK_S = 0.1
+"""How old a poll may be before a request is refused for want of a replica."""
+LOOK_TIMEOUT_S = 1.0
 LOAD_TOKENS = 2_000
 """An adapter that must be loaded costs about as much as so many tokens of work."""
 
@@ -80,6 +85,7 @@ class Registry:
         self._replicas = list(replicas)
         self._on_change = on_change
         self._running = running
+        self._look: SharedLook[None] = SharedLook(LOOK_S)
 
     @property
     def all(self) -> list[Replica]:
@@ -98,6 +104,17 @@ class Registry:
         roomy = [replica for replica in fresh if self._has_room(replica)]
         best = roomy or fresh or others or usable
         return max(best, key=lambda replica: _score(replica, artefact), default=None)
+
+    async def choose_now(self, artefact: str | None, *, tried: Sequence[Replica] = ()) -> Replica | None:
+        """As `choose`, but never None for want of news: another worker, whose poll came after a replica was
+        up, may have told the client already that all is well."""
+        found = self.choose(artefact, tried=tried)
+        if found is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_TIMEOUT_S):
+                    await self._look(self.poll_once)
+            found = self.choose(artefact, tried=tried)
+        return found
 
     def has_other(self, failed: Replica) -> bool:
         """Whether another one is usable."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
@@ -119,3 +120,25 @@ async def test_control_calls(session: aiohttp.ClientSession, upstream: Upstream)
     assert upstream.retired == [("a" * 64, "owner")]
     page = await driver.journal(0, 10)
     assert (page.lines, page.next) == ([], 0)
+
+
+async def test_nobody_is_refused_on_old_news(session: aiohttp.ClientSession, upstream: Upstream) -> None:
+    """The poll came before the replica was up; another worker has told the client since that all is well."""
+    up = Replica(upstream.url, MotetDriver(session, upstream.url, TOKEN))
+    registry = Registry([up])
+    assert registry.choose(None) is None
+    assert await asyncio.gather(*(registry.choose_now(None) for _ in range(8))) == [up] * 8
+
+
+async def test_a_replica_that_is_down_is_asked_once_for_all(session: aiohttp.ClientSession) -> None:
+    asked = 0
+
+    class Down(MotetDriver):
+        async def ready(self) -> bool:
+            nonlocal asked
+            asked += 1
+            return False
+
+    registry = Registry([Replica("http://a", Down(session, "http://a", TOKEN))])
+    assert await asyncio.gather(*(registry.choose_now(None) for _ in range(8))) == [None] * 8
+    assert asked == 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.acceptance.conftest import Record, is_short, times
-from tests.rig.flooding import Heard, Target, Window, all_began, offer, offer_apart, part, press, watched
+from tests.rig.flooding import Heard, Target, Window, all_arrived, offer, offer_apart, part, press, watched
 from tests.rig.rig import Rig, Shape, TenantKey, running_rig
 
 # 12 places of 0.8 s each: 15 requests a second. The queue is short, so that a flood is refused and not
@@ -22,10 +22,11 @@ LEAD_S = 10.0
 PRESSING = 60  # requests at a time of each class
 LOW_SHARE = 2 / 14  # of batch beside interactive, as the weights say
 CLAIM = (
-    "A request each two seconds of one tenant, and 100 times as many of another, both at random "
-    "intervals; two "
-    "workers, two fake replicas of six places, in which every request takes 0.8 s. A wait is from sending a "
-    "request to its place at a replica, on one clock; the quiet tenant's client is a process of its own."
+    "A request each two seconds of one tenant, and 100 times as many of another, both at random intervals; "
+    "two workers, two fake replicas of six places, in which every request takes 0.8 s. A wait is from "
+    "sending "
+    "a request to its arrival at a replica, on one clock; the quiet tenant's client is a process of its own. "
+    "What a replica does with one above its places is its scheduler's: `flood_first_token`."
 )
 
 
@@ -51,7 +52,7 @@ def test_flood(demo_model_dir: Path, record: Record) -> None:
         "quiet tenant's requests alone, beside the flood": f"{beside.alone.offered}, {quiet.offered}",
         "of them not whole": beside.alone.offered + quiet.offered - len(beside.alone.sent) - len(quiet.sent),
         "offered by the flood, as it ended": dict(sorted(beside.loud.statuses.items())),
-        "others that got a place while one of the quiet one's waited: median, p99": (
+        "others that came to a replica while one of the quiet one's waited: median, p99": (
             f"{part(quiet.overtaken_by, 0.5)}, {part(quiet.overtaken_by, 0.99)}"
         ),
         "places in use by a flood alone": f"{used:.1%}",
@@ -82,9 +83,9 @@ async def _quiet(rig: Rig) -> Beside:
     await asyncio.sleep(LEAD_S)
     beside = await offer_apart(quiet, until - 2, seed=3)
     window, flooded = await watching, await flood
-    began = await all_began(rig)
-    alone.match(began)
-    beside.match(began)
+    arrived = await all_arrived(rig)
+    alone.match(arrived)
+    beside.match(arrived)
     return Beside(alone, beside, flooded, window)
 
 

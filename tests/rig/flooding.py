@@ -36,8 +36,8 @@ class Target:
 
 @dataclass
 class Heard:
-    """What one tenant's requests came to. `waits_s`: from sending to a place at a replica; `overtaken_by`:
-    how many others got one meanwhile."""
+    """What one tenant's requests came to. `waits_s`: from sending to a replica, through door and queue;
+    `overtaken_by`: how many others came to one meanwhile."""
 
     sent: dict[str, float] = field(default_factory=dict)  # by request id, when
     statuses: Counter[str] = field(default_factory=Counter)
@@ -52,12 +52,12 @@ class Heard:
             self.sent[answer.request_id] = sent_at
             self.first_s.append(answer.first_s)
 
-    def match(self, began: dict[str, float]) -> None:
-        """Finds its waits, given when all requests got their places."""
-        order = sorted(began.values())
-        waits = [(at, began[name]) for name, at in self.sent.items()]
-        self.waits_s = [got - at for at, got in waits]
-        self.overtaken_by = [bisect_left(order, got) - bisect_left(order, at) for at, got in waits]
+    def match(self, arrived: dict[str, float]) -> None:
+        """Finds its waits, given when all requests came to a replica."""
+        order = sorted(arrived.values())
+        waits = [(at, arrived[name]) for name, at in self.sent.items()]
+        self.waits_s = [came - at for at, came in waits]
+        self.overtaken_by = [bisect_left(order, came) - bisect_left(order, at) for at, came in waits]
 
 
 def part(values: Sequence[float], share: float) -> float:
@@ -116,12 +116,11 @@ async def _one(http: aiohttp.ClientSession, target: Target, heard: Heard) -> Non
 @dataclass(frozen=True)
 class Window:
     """What replicas did in a span of time: places in use (1 = all, always), times between two places that
-    come free (median, seconds), requests begun by tenant, and when each began."""
+    come free (median, seconds), and requests begun by tenant."""
 
     used: float
     release_s: float
     begun: Counter[str]
-    began: dict[str, float]
 
 
 async def watched(rig: Rig, seconds: float, after_s: float = 0.0) -> Window:
@@ -139,11 +138,10 @@ async def watched(rig: Rig, seconds: float, after_s: float = 0.0) -> Window:
         used=busy / (rig.shape.running * rig.shape.replicas * spent),
         release_s=statistics.median(gaps) if gaps else 0.0,
         begun=Counter(row[0] for row in rows),
-        began={row[1]: row[3] for row in rows},
     )
 
 
-async def all_began(rig: Rig) -> dict[str, float]:
-    """When each request got its place."""
+async def all_arrived(rig: Rig) -> dict[str, float]:
+    """When each request came to a replica."""
     figures = await asyncio.to_thread(rig.figures, times=True)
-    return {row[1]: row[3] for each in figures for row in each["begun"]}
+    return {row[1]: row[2] for each in figures for row in each["begun"]}

@@ -24,9 +24,8 @@ LOW_SHARE = 2 / 14  # of batch beside interactive, as the weights say
 CLAIM = (
     "A request each two seconds of one tenant, and 100 times as many of another, both at random intervals; "
     "two workers, two fake replicas of six places, in which every request takes 0.8 s. A wait is from "
-    "sending "
-    "a request to its arrival at a replica, on one clock; the quiet tenant's client is a process of its own. "
-    "What a replica does with one above its places is its scheduler's: `flood_first_token`."
+    "sending a request to its arrival at a replica, on one clock; the quiet tenant's client is a process of "
+    "its own. What a replica does with one above its places is its scheduler's: `flood_first_token`."
 )
 
 

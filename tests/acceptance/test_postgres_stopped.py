@@ -20,7 +20,7 @@ from tests.rig.rig import Rig, Shape, TenantKey, running_rig
 CLIENTS = 16
 LEAD_S = 5.0
 SETTLED_S = 90.0
-KNOWN_SHARE = 0.0  # of calls with known keys that are served while PostgreSQL is away
+KNOWN_SHARE = 0.0  # of calls, served while PostgreSQL is away: a worker knows a key for ten seconds
 SHAPE = Shape(running=16, frame_ms=2.0, settings={"LEASE_S": "10"})
 
 

@@ -8,6 +8,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -276,8 +277,9 @@ def in_command_lines(pids: Iterable[int], secrets: Mapping[str, str]) -> list[st
     found = []
     for pid in pids:
         for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
-            line = "\0".join(process.cmdline()).encode()
-            found += [f"{process.name()}: {name}" for name in found_in(line, secrets)]
+            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                line = "\0".join(process.cmdline()).encode()
+                found += [f"{process.name()}: {name}" for name in found_in(line, secrets)]
     return found
 
 

@@ -109,7 +109,9 @@ async def test_redis_holds_no_csrf_token_and_sessions_from_before_go_on(redis: R
     sessions = SessionStore(redis)
     cookie, kept = await sessions.open(uuid4())
     key = f"{{motet-session}}:{hashlib.sha256(cookie.encode()).hexdigest()}"
-    assert kept.csrf.encode() not in await redis.get(key)
+    stored = await redis.get(key)
+    assert isinstance(stored, bytes)
+    assert kept.csrf.encode() not in stored
     assert await sessions.find(cookie) == kept
 
     before = {"admin": str(kept.admin), "csrf": "of-before", "ends_at": kept.ends_at}

@@ -12,14 +12,15 @@ from tests.acceptance.conftest import Record, times
 from tests.rig.books import Books, held, settled_books
 from tests.rig.client import ask, body_of, session
 from tests.rig.killing import (
+    Bills,
     Crowd,
     Kills,
     Told,
+    bills_of,
     copy_segments,
     feed_again,
     kill_at_random,
     sums,
-    wrongly_billed,
 )
 from tests.rig.rig import Rig, Shape, TenantKey, running_rig
 
@@ -35,7 +36,7 @@ class Found:
     kills: Kills
     told: Told
     books: Books
-    wrong: list[str]
+    bills: Bills
     held: list[str]
     fed_again: int
     before: tuple[Any, ...]
@@ -68,19 +69,20 @@ def test_kill_workers(demo_model_dir: Path, record: Record) -> None:
                 f"{len(books.missing)}, {len(books.unknown)}, {len(books.unequal)}"
             ),
             "attempts with two rows, requests billed twice": f"{len(books.twice)}, {len(books.billed_twice)}",
-            "whole answers billed otherwise, keys billed twice": len(found.wrong),
+            "whole answers billed otherwise, keys billed twice": len(found.bills.wrong),
+            "retries that pay for their dead worker's attempt only": len(found.bills.less),
             "keys; without an answer after all tries": f"{len(told.keyed)}; {unanswered}",
             "journal lines fed again; rows and sums after it": (
                 f"{found.fed_again}; {'unchanged' if found.before == found.after else found.after}"
             ),
             f"leases left {LEASE_S} s after the last kill": len(found.held),
         },
-        "\n".join(f"- {line}" for line in [*told.lies, *books.unequal, *found.wrong, *found.held][:20]),
+        "\n".join(f"- {line}" for line in [*told.lies, *books.unequal, *found.bills.wrong, *found.held][:20]),
     )
     assert told.lies == []
     assert books.agree, (books.missing[:5], books.unknown[:5], books.unequal[:5], books.billed_twice[:5])
     assert books.completions > found.kills.workers
-    assert found.wrong == []
+    assert found.bills.wrong == []
     assert found.held == []
     assert found.fed_again > 0
     assert found.before == found.after
@@ -98,13 +100,13 @@ async def _run(rig: Rig, keys: list[TenantKey]) -> Found:
     await asyncio.to_thread(rig.wait_until_ready)
     left = await held(rig, tenants, LEASE_S + 5, reservations=False)
     books = await settled_books(rig, tenants, SETTLED_S)
-    wrong = await wrongly_billed(rig, told, tenants)
+    bills = await bills_of(rig, told, tenants)
     before = await sums(rig, tenants)
     fed = await asyncio.to_thread(feed_again, rig.journal_dir, kept, 60)
     await asyncio.sleep(3)  # what control takes, it has written
     after = await sums(rig, tenants)
     await _all_places_serve(rig, keys[0])
-    return Found(kills, told, books, wrong, left, fed, before, after)
+    return Found(kills, told, books, bills, left, fed, before, after)
 
 
 async def _all_places_serve(rig: Rig, key: TenantKey) -> None:

@@ -44,6 +44,7 @@ class Told:
     calls: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     whole: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)  # whole answers under a key, tokens by request
     keyed: dict[str, set[str]] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)  # keys
     lies: list[str] = field(default_factory=list)
@@ -141,7 +142,7 @@ class Crowd:
             if name in told.keyed and answer.request_id:
                 told.keyed[name].add(answer.request_id)
             if answer.whole:
-                told.whole[answer.request_id] = answer.tokens
+                told.kept[answer.request_id] = answer.tokens
                 told.answered.add(name)
                 return
             leaves_again, leaves = leaves, False
@@ -207,25 +208,37 @@ def _num_lines(data: bytes) -> int:
         return 0
 
 
-async def wrongly_billed(rig: Rig, told: Told, tenants: list[str]) -> list[str]:
-    """Whole answers whose request is not billed at their tokens; keys that are billed more than once. A row
-    that the reconciler adds does not know what its client called it."""
+@dataclass(frozen=True)
+class Bills:
+    """`wrong`: whole answers whose request is billed otherwise, keys that are billed more than once. `less`:
+    retries whose dead worker's attempt was billed before they took over: they pay for that one, and for
+    nothing that came after it (docs/decisions/0039)."""
+
+    wrong: list[str]
+    less: list[str]
+
+
+async def bills_of(rig: Rig, told: Told, tenants: list[str]) -> Bills:
+    """A row that the reconciler adds does not know what its client called it."""
     rows = await rig.sql(BILLED, tenants=tenants)
     billed = {row[0]: row[1] for row in rows}
     by_key: dict[str, set[str]] = {key: set(requests) for key, requests in told.keyed.items()}
     for request, _, name in rows:
         if name in by_key:
             by_key[name].add(request)
-    found = [
-        f"{request}: {tokens} tokens told, {billed.get(request)} billed"
-        for request, tokens in told.whole.items()
+    differ = {
+        request: f"{request}: {tokens} tokens told, {billed.get(request)} billed"
+        for request, tokens in (told.whole | told.kept).items()
         if billed.get(request) != tokens
-    ]
-    return found + [
+    }
+    less = {request for request in differ if 0 <= billed.get(request, -1) < told.kept.get(request, -1)}
+    twice = [
         f"{key}: billed {len(requests & billed.keys())} times"
         for key, requests in by_key.items()
         if len(requests & billed.keys()) > 1
     ]
+    wrong = [line for request, line in differ.items() if request not in less]
+    return Bills(wrong + twice, [differ[request] for request in sorted(less)])
 
 
 async def sums(rig: Rig, tenants: list[str]) -> tuple[Any, ...]:

@@ -57,12 +57,17 @@ def demo_model_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def running_platform(demo_model_dir: Path) -> Iterator[RunningPlatform]:
-    """`motet up` on a home and port of its own, with two gateway workers and one replica."""
+    """`motet up` on a home and port of its own, with two gateway workers and one replica. At the end of the
+    session nothing that its tests left behind may hold a secret."""
+    from tests.rig.leftovers import secrets_left_behind
+
     with tempfile.TemporaryDirectory(prefix="motet-platform-", ignore_cleanup_errors=True) as folder:
         platform = RunningPlatform(Path(folder), demo_model_dir)
         platform.start()
         yield platform
+        found = secrets_left_behind(platform)
         platform.stop()
+        assert found == []
 
 
 @pytest.fixture(scope="session")

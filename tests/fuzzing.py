@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,8 @@ class Findings:
 
     statuses: dict[int, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
+    by_caller: dict[str, dict[int, int]] = field(default_factory=dict)
+    operations: int = 0
 
     @property
     def requests(self) -> int:
@@ -39,28 +41,46 @@ class Effort:
     budget_s: float
     examples: int = 10_000  # most of them for each operation and mode
     repeatable: bool = False
+    modes: tuple[GenerationMode, ...] = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
 
 def fuzz(base_url: str, credential: str, base_model: str, effort: Effort) -> Findings:
     """Sends valid and invalid requests to every operation of tenants until the effort is spent."""
+    callers = {"tenant": {"authorization": f"Bearer {credential}"}}
+    return fuzz_as(base_url, callers, base_model, effort, prefix="/v1/")
+
+
+def fuzz_as(
+    base_url: str,
+    callers: Mapping[str, Mapping[str, str]],
+    base_model: str,
+    effort: Effort,
+    *,
+    prefix: str = "/",
+    tenant: str | None = None,
+) -> Findings:
+    """The same for the operations under `prefix`, each request as every caller (headers by name).
+
+    `tenant`: the one that operators' routes are asked about; any other would be a 404 throughout.
+    """
     budget_s = effort.budget_s
     document: dict[str, Any] = requests.get(f"{base_url}/openapi.json", timeout=60).json()
-    _tame(document, base_model)
+    _tame(document, base_model, tenant)
     schema = schemathesis.openapi.from_dict(document)
     operations = [
         operation
         for operation in (found.ok() for found in schema.get_all_operations() if isinstance(found, Ok))
-        if operation.path.startswith("/v1/")
+        if operation.path.startswith(prefix)
     ]
     assert operations
-    findings = Findings()
+    findings = Findings(operations=len(operations))
     with requests.Session() as session:
-        session.headers["authorization"] = f"Bearer {credential}"
-        target = _Target(base_url, session, findings)
+        target = _Target(base_url, session, callers, findings)
         for left, operation in zip(range(len(operations), 0, -1), operations, strict=True):
             began, share_s = time.monotonic(), budget_s / left
-            for mode, part in ((GenerationMode.POSITIVE, 0.5), (GenerationMode.NEGATIVE, 1.0)):
-                _fuzz_operation(target, operation, (mode, effort), began + share_s * part)
+            for number, mode in enumerate(effort.modes, start=1):
+                until = began + share_s * number / len(effort.modes)
+                _fuzz_operation(target, operation, (mode, effort), until)
             budget_s = max(0.0, budget_s - (time.monotonic() - began))
     return findings
 
@@ -75,8 +95,12 @@ def fresh_key(admin: httpx.Client) -> Iterator[str]:
     admin.patch(f"/api/v1/tenants/{tenant}", json={"status": "suspended"})
 
 
-def _tame(document: dict[str, Any], base_model: str) -> None:
+def _tame(document: dict[str, Any], base_model: str, tenant: str | None) -> None:
     """Valid inference requests name a model that exists and end soon, so that they reach a replica."""
+    for item in document["paths"].values():
+        for parameter in (each for operation in item.values() for each in operation.get("parameters", [])):
+            if tenant is not None and (parameter["in"], parameter["name"]) == ("path", "tenant"):
+                parameter["schema"] = {"enum": [tenant]}
     for path in ("/v1/chat/completions", "/v1/completions"):
         body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         body["properties"]["model"] = {"enum": [base_model]}
@@ -91,6 +115,7 @@ class _Target:
 
     base_url: str
     session: requests.Session
+    callers: Mapping[str, Mapping[str, str]]
     findings: Findings
 
 
@@ -112,7 +137,8 @@ def _fuzz_operation(
     def attempt(case: Any) -> None:
         if time.monotonic() > until:
             raise _Spent
-        _send(target, case, documented)
+        for name, headers in target.callers.items():
+            _send(target, case, documented, (name, headers))
 
     with suppress(_Spent, Unsatisfiable):  # of some operations nothing can be wrong
         attempt()
@@ -122,16 +148,18 @@ class _Spent(BaseException):
     """The operation's time is over; hypothesis must not take it for a failure."""
 
 
-def _send(target: _Target, case: Any, documented: set[str]) -> None:
-    described = case.as_transport_kwargs(base_url=target.base_url, headers=dict(target.session.headers))
-    named = {name: value for name, value in described.items() if name in _CARRIED}
+def _send(target: _Target, case: Any, documented: set[str], caller: tuple[str, Mapping[str, str]]) -> None:
+    name, headers = caller
+    described = case.as_transport_kwargs(base_url=target.base_url, headers=dict(headers))
+    named = {part: value for part, value in described.items() if part in _CARRIED}
     try:
         wire = requests.Request(**named).prepare()
         answer = target.session.send(wire, timeout=120)
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidHeader, UnicodeError):
         return  # nothing that HTTP can carry
-    statuses = target.findings.statuses
-    statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
+    for statuses in (target.findings.statuses, target.findings.by_caller.setdefault(name, {})):
+        statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
     if answer.status_code == 500 or str(answer.status_code) not in documented:
-        what = f"{wire.method} {wire.path_url} {str(wire.body)[:300]}"
+        what = f"{name}: {wire.method} {wire.path_url} {str(wire.body)[:300]}"
         target.findings.wrong.append(f"{what} → {answer.status_code}: {answer.text[:300]}")
+    target.session.cookies.clear()  # of a log-in: the next caller is somebody else

@@ -1,5 +1,5 @@
 """Sessions of operators in browsers: an opaque cookie whose digest names the session in Redis, and a CSRF
-token."""
+token that is made of the cookie, so that Redis holds neither."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Kept(msgspec.Struct, frozen=True):
     """What Redis holds."""
 
     admin: UUID
-    csrf: str
     ends_at: float  # Unix time
     password: str | None = None  # fingerprint of what was logged in with; None = from before there was one
+    csrf: str = ""  # only of sessions from before it was made of the cookie
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class SessionStore:
         self._redis = redis
 
     async def open(self, admin: UUID, password_hash: str) -> tuple[str, Kept]:
-        """A new session: the cookie's value, and what is kept."""
+        """A new session: the cookie's value, and what is kept, with its CSRF token."""
         cookie = secrets.token_urlsafe(32)
-        kept = Kept(admin, secrets.token_urlsafe(32), time.time() + LIFE_S, fingerprint(password_hash))
+        kept = Kept(admin, time.time() + LIFE_S, fingerprint(password_hash))
         with redis_errors():
             await self._redis.set(_key(cookie), msgspec.json.encode(kept), ex=IDLE_S)
-        return cookie, kept
+        return cookie, _with_csrf(kept, cookie)
 
     async def find(self, cookie: str) -> Kept | None:
         """A live session, which is thereby kept alive."""
@@ -66,7 +66,7 @@ class SessionStore:
             if left_s <= 0:
                 return None
             await self._redis.expire(_key(cookie), max(1, min(IDLE_S, int(left_s))))
-        return kept
+        return _with_csrf(kept, cookie)
 
     async def close(self, cookie: str) -> None:
         with redis_errors():
@@ -80,3 +80,9 @@ def fingerprint(password_hash: str) -> str:
 
 def _key(cookie: str) -> RedisKey:
     return _KEYS.key(hashlib.sha256(cookie.encode()).hexdigest())
+
+
+def _with_csrf(kept: Kept, cookie: str) -> Kept:
+    """Nobody who sees the token, which pages may read, learns the cookie, which they may not."""
+    made = hmac.new(cookie.encode(), b"motet csrf", hashlib.sha256).hexdigest()
+    return msgspec.structs.replace(kept, csrf=kept.csrf or made)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from litestar.testing import TestClient
@@ -11,6 +14,7 @@ from sqlalchemy import text
 
 from gateway.admin_auth import service
 from gateway.admin_auth.bootstrap import ensure_admin, new_admin_token
+from gateway.admin_auth.sessions import SessionStore
 from gateway.credentials import Peppers
 from gateway.db import Database
 from tests.gateway.conftest import Operator
@@ -99,3 +103,19 @@ async def test_bootstrap_refuses_what_can_not_be(db: Database, peppers: Peppers)
     with pytest.raises(ValueError, match="mta_"):
         await ensure_admin(db, peppers, "a@example.com", "long enough password", "token")
     assert new_admin_token() != new_admin_token()
+
+
+async def test_redis_holds_no_csrf_token_and_sessions_from_before_go_on(redis: Redis) -> None:
+    sessions = SessionStore(redis)
+    cookie, kept = await sessions.open(uuid4())
+    key = f"{{motet-session}}:{hashlib.sha256(cookie.encode()).hexdigest()}"
+    stored = await redis.get(key)
+    assert isinstance(stored, bytes)
+    assert kept.csrf.encode() not in stored
+    assert await sessions.find(cookie) == kept
+
+    before = {"admin": str(kept.admin), "csrf": "of-before", "ends_at": kept.ends_at}
+    await redis.set(key, json.dumps(before), ex=60)
+    found = await sessions.find(cookie)
+    assert found is not None
+    assert found.csrf == "of-before"

@@ -9,14 +9,14 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.api_keys.authenticator import REFUSED_S, Authenticator, CacheLimits
-from gateway.api_keys.grants import ALL
+from gateway.api_keys.grants import BY_ROLE
 from gateway.api_keys.schemas import KeyCreate
 from gateway.api_keys.service import ApiKeys
 from gateway.credentials import Peppers
 from gateway.db import Database
 from gateway.errors import Forbidden
 from gateway.limits.limiter import Limiter
-from gateway.principal import TenantId
+from gateway.principal import Role, TenantId
 from gateway.tenants.epochs import Epochs
 from tests.gateway.tenants.conftest import OPERATOR, House
 
@@ -25,7 +25,9 @@ async def test_each_worker_knows_with_the_next_request(
     house: House, db: Database, redis: Redis, peppers: Peppers, tenant: TenantId
 ) -> None:
     epochs = Epochs(redis)
-    _, secret = await ApiKeys(db, peppers, epochs).create(OPERATOR, tenant, KeyCreate(name="k"), within=ALL)
+    _, secret = await ApiKeys(db, peppers, epochs).create(
+        OPERATOR, tenant, KeyCreate(name="k"), within=BY_ROLE[Role.OPERATOR]
+    )
     header = f"Bearer {secret.text}"
     cache = CacheLimits(age_s=60.0)  # what is cached would be good for longer than the test runs
     workers = [Authenticator(db, peppers, epochs, cache) for _ in range(3)]

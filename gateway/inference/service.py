@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from gateway.errors import AnswerTooLong, ApiError, BadGateway, Unavailable, fro
 from gateway.events.recorder import Recorder
 from gateway.events.trace import Step, Trace
 from gateway.inference import metrics
+from gateway.inference.answer_headers import answer_headers, processing
 from gateway.inference.body import read_body
 from gateway.inference.call import Asked, Attempt, Call, Endpoint, Trip
 from gateway.inference.client import Client, ClientGone, ClientPatience, error_frame
@@ -32,7 +32,7 @@ from gateway.inference.counting import Counter
 from gateway.inference.deadline import deadline_s
 from gateway.inference.dispatch import Dispatcher
 from gateway.inference.ending import Cause, Ending, outlast
-from gateway.inference.keeping import CACHE_HEADER, Keeping
+from gateway.inference.keeping import Keeping
 from gateway.inference.keeping_client import KeepingClient
 from gateway.inference.relay import Relayed, relay
 from gateway.inference.replays import Replays, Wish
@@ -384,20 +384,3 @@ def _last_bytes(relayed: Relayed, finished: bool) -> bytes:
     if relayed.told_error:
         return b""
     return b"data: " + BadGateway("The model's replica broke off within its answer.").openai_body() + b"\n\n"
-
-
-def answer_headers(call: Call, reservation: Reservation | None) -> dict[str, str]:
-    """Which weights answer, what is left of the limits, and the limit that was taken for granted."""
-    found = dict(reservation.headers) if reservation else {}
-    if (adapter := call.resolved.adapter) is not None:
-        found["x-motet-adapter"] = adapter.name
-        found["x-motet-version"] = str(adapter.version)
-        found["x-motet-digest"] = adapter.artefact
-    if call.request.token_limit is None:
-        found["x-motet-default-max-tokens"] = str(call.max_tokens)
-    return found | {CACHE_HEADER: "off"}
-
-
-def processing(call: Call) -> dict[str, str]:
-    spent = time.monotonic() - call.arrived
-    return {"openai-processing-ms": str(round(spent * 1000))}

@@ -106,20 +106,8 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
             weights=settings.class_weights,
             pool=pool,
         )
-        fleet = open_fleet(
-            settings,
-            needs.db,
-            needs.base,
-            session,
-            lambda healthy: queue.set_capacity(capacity_of(settings, healthy)),
-        )
+        fleet = _fleet(needs, session, queue, pool)
         registry = fleet.registry
-        queue.share(
-            RedisExchange(needs.redis, pool=pool),
-            workers=settings.workers,
-            loads=registry.loads,
-            heard=registry.hear_loads,
-        )
         limiter = Limiter(needs.redis, lease_s=settings.lease_s)
         recorder = Recorder(Tally(uuid7()), most_a_minute=events_a_minute(settings))
         writer = Writer(needs.db, recorder)
@@ -155,6 +143,25 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         open_requests = OpenRequests(settings.open_requests, settings.open_requests_tenant)
         yield Serving(walk, Probe(walk, needs.base), fleet, queue, open_requests, recorder)
+
+
+def _fleet(needs: Needs, session: ReplicaSession, queue: FairQueue, pool: str) -> Fleet:
+    """The replicas, whose number and loads the queue hears of."""
+    settings = needs.settings
+    fleet = open_fleet(
+        settings,
+        needs.db,
+        needs.base,
+        session,
+        lambda healthy: queue.set_capacity(capacity_of(settings, healthy)),
+    )
+    queue.share(
+        RedisExchange(needs.redis, pool=pool),
+        workers=settings.workers,
+        loads=fleet.registry.loads,
+        heard=fleet.registry.hear_loads,
+    )
+    return fleet
 
 
 def _parts(needs: Needs, queue: FairQueue, replays: Replays, recorder: Recorder) -> Parts:

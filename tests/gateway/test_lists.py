@@ -21,6 +21,13 @@ NOT_PAGED = {
     "/v1/models": "OpenAI's list, which has no pages: SDKs read it whole; at most 10,000 adapters",
     "/v1/usage": "a report with sums over all of it, bounded by its window and refused beyond",
     "/api/v1/tenants/{tenant}/usage": "the same",
+    "/v1/usage/receipt-keys": "two at most",
+    "/api/v1/tenants/{tenant}/usage/receipt-keys": "the same",
+    "/v1/webhooks": "16 at most",
+    "/api/v1/tenants/{tenant}/webhooks": "the same",
+    "/v1/metrics/requests": "a report in at most 1,500 steps",
+    "/api/v1/tenants/{tenant}/metrics/requests": "the same",
+    "/api/v1/metrics/requests": "the same",
     "/api/v1/audit/export": "a file, streamed",
     "/api/v1/tenants/{tenant}/audit/export": "a file, streamed",
 }

@@ -107,7 +107,7 @@ async def test_bootstrap_refuses_what_can_not_be(db: Database, peppers: Peppers)
 
 async def test_redis_holds_no_csrf_token_and_sessions_from_before_go_on(redis: Redis) -> None:
     sessions = SessionStore(redis)
-    cookie, kept = await sessions.open(uuid4())
+    cookie, kept = await sessions.open(uuid4(), "hash")
     key = f"{{motet-session}}:{hashlib.sha256(cookie.encode()).hexdigest()}"
     stored = await redis.get(key)
     assert isinstance(stored, bytes)

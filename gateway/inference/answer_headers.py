@@ -1,0 +1,26 @@
+"""What the headers of an answer tell."""
+
+from __future__ import annotations
+
+import time
+
+from gateway.inference.call import Call
+from gateway.inference.keeping import CACHE_HEADER
+from gateway.limits.limiter import Reservation
+
+
+def answer_headers(call: Call, reservation: Reservation | None) -> dict[str, str]:
+    """Which weights answer, what is left of the limits, and the limit that was taken for granted."""
+    found = dict(reservation.headers) if reservation else {}
+    if (adapter := call.resolved.adapter) is not None:
+        found["x-motet-adapter"] = adapter.name
+        found["x-motet-version"] = str(adapter.version)
+        found["x-motet-digest"] = adapter.artefact
+    if call.request.token_limit is None:
+        found["x-motet-default-max-tokens"] = str(call.max_tokens)
+    return found | {CACHE_HEADER: "off"}
+
+
+def processing(call: Call) -> dict[str, str]:
+    spent = time.monotonic() - call.arrived
+    return {"openai-processing-ms": str(round(spent * 1000))}

@@ -26,6 +26,25 @@ class Limits:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None  # prompt + generated
     max_parallel: int | None = None  # requests at a time
+    input_tokens_per_minute: int | None = None
+    output_tokens_per_minute: int | None = None
+
+
+class Period(StrEnum):
+    """Of a budget, in UTC."""
+
+    DAY = "day"
+    MONTH = "month"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Money that a tenant, or one of its keys, may spend in a period."""
+
+    of_key: bool  # False = of the whole tenant
+    period: Period
+    amount: int  # units of 10⁻¹² of the currency
+    hard: bool  # False: it only tells when it is reached
 
 
 class CacheMode(StrEnum):
@@ -61,6 +80,7 @@ class Principal:
     share_weight: int = 1  # its tenant's, among the tenants of its class
     allowed_models: frozenset[str] | None = field(default=None)  # None = all the tenant can see
     response_cache: CachePolicy | None = None  # None = off
+    budgets: tuple[Budget, ...] = ()
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or (scope is Scope.ADAPTERS_READ and Scope.ADAPTERS_WRITE in self.scopes)

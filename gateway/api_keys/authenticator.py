@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,9 +14,11 @@ from gateway.api_keys.cache import TimedCache
 from gateway.caches.policy import cache_policy
 from gateway.credentials import Peppers, Secret, SecretFormat
 from gateway.db import Database
-from gateway.errors import ApiError, Forbidden, Unauthenticated
-from gateway.models import ApiKey, Tenant, TenantStatus
-from gateway.principal import Limits, Principal, Scope, TenantId
+from gateway.errors import ApiError, Forbidden, Unauthenticated, Unavailable
+from gateway.limits.columns import budget_of, limits_of
+from gateway.limits.repository import budgets_of
+from gateway.models import ApiKey, BudgetRow, Tenant, TenantStatus
+from gateway.principal import Principal, Scope, TenantId
 from gateway.tenants.epochs import Epochs
 
 log = structlog.get_logger(__name__)
@@ -83,7 +86,11 @@ class Authenticator:
         """Like `principal`, for routes that don't pass the limiter: asks Redis whether the tenant's epoch
         moved."""
         principal = await self.principal(authorization)
-        if await self._epochs.current(principal.tenant) in (None, principal.epoch):
+        try:
+            epoch = await self._epochs.current(principal.tenant)
+        except Unavailable:  # then what is known holds, for as long as it is kept here at all
+            return principal
+        if epoch in (None, principal.epoch):
             return principal
         self.invalidate(principal.tenant)
         return await self.principal(authorization)
@@ -106,6 +113,7 @@ class Authenticator:
             raise _made(refusal)
         async with self._db.system_reader() as session:
             found = await repository.find(session, secret.public_id)
+            budgets = await budgets_of(session, found) if found is not None else []
         refusal = self._reason_to_refuse(secret, found)
         if refusal is not None or found is None:
             LOOKUPS.labels("refused").inc()
@@ -114,7 +122,7 @@ class Authenticator:
             raise _made(refusal)
         LOOKUPS.labels("proved").inc()
         await self._reseal(secret, found.key)
-        proved = _Proved(principal_of(found.key, found.tenant), found.key.expires_at)
+        proved = _Proved(principal_of(found.key, found.tenant, budgets), found.key.expires_at)
         await self._epochs.publish(proved.principal.tenant, found.tenant.epoch)
         self._proved.put(secret.digest, proved, proved.principal.tenant)
         return proved
@@ -145,19 +153,20 @@ class Authenticator:
             self._used[key_id] = now
 
 
-def principal_of(key: ApiKey, tenant: Tenant) -> Principal:
+def principal_of(key: ApiKey, tenant: Tenant, budgets: Sequence[BudgetRow] = ()) -> Principal:
     return Principal(
         tenant=TenantId(tenant.id),
         tenant_name=tenant.name,
         key_id=key.key_id,
         scopes=frozenset(Scope(scope) for scope in key.scopes),
-        tenant_limits=Limits(tenant.requests_per_minute, tenant.tokens_per_minute, tenant.max_parallel),
-        key_limits=Limits(key.requests_per_minute, key.tokens_per_minute, key.max_parallel),
+        tenant_limits=limits_of(tenant),
+        key_limits=limits_of(key),
         salt=tenant.salt,
         epoch=tenant.epoch,
         service_class=key.service_class,
         allowed_models=None if key.allowed_models is None else frozenset(key.allowed_models),
         response_cache=cache_policy(tenant),
+        budgets=tuple(budget_of(row) for row in budgets),
     )
 
 

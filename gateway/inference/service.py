@@ -32,7 +32,8 @@ from gateway.inference.keeping import CACHE_HEADER, Keeping
 from gateway.inference.keeping_client import KeepingClient
 from gateway.inference.relay import Relayed, relay
 from gateway.inference.replays import Replays, Wish
-from gateway.limits.limiter import Limiter, Reservation
+from gateway.limits.limiter import Limiter
+from gateway.limits.reservation import Reservation
 from gateway.principal import Principal, TenantId
 from gateway.replicas.registry import Registry, hint
 from gateway.usage.journal import Journal, JournalFailed
@@ -183,7 +184,7 @@ class Walk:
         if visit.keeping is not None:
             await visit.keeping.close(client_left=visit.client is not None and visit.client.gone)
         if not visit.ended:
-            await outlast(asyncio.ensure_future(self._parts.limiter.settle(visit.reservation, 0)))
+            await outlast(asyncio.ensure_future(self._parts.limiter.settle(visit.reservation)))
 
     async def _asked(self, door: Door, reservation: Reservation) -> Asked:
         """Everything that is known of a request before its tokens are counted."""
@@ -194,6 +195,8 @@ class Walk:
         )
         within_s = deadline_s(door.scope)
         request = _DECODE[door.endpoint](body)
+        resolved = await parts.catalog.resolve(principal, request.model)
+        reservation.for_model(resolved)
         return Asked(
             request_id=door.request_id,
             client_request_id=client_request_id_of(door.scope),
@@ -201,7 +204,7 @@ class Walk:
             principal=principal,
             body=body,
             request=request,
-            resolved=await parts.catalog.resolve(principal, request.model),
+            resolved=resolved,
             arrived=door.arrived,
             deadline=None if within_s is None else door.arrived + within_s,
         )
@@ -225,7 +228,7 @@ class Walk:
             arrived_at=asked.arrived_at,
             deadline=asked.deadline,
         )
-        await parts.limiter.reserve(reservation, call.most_tokens, parts.dispatcher.ticket(call))
+        await parts.limiter.reserve(reservation, call.tokens, parts.dispatcher.ticket(call))
         if reservation.epoch != asked.principal.epoch:  # something of the tenant changed since it was read
             principal = await self._current(door, asked.principal, reservation)
             call = call.with_rights(principal, await parts.catalog.resolve(principal, asked.request.model))

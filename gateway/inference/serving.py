@@ -24,6 +24,7 @@ from gateway.inference.probe import Probe
 from gateway.inference.replays import Replays
 from gateway.inference.service import BodyLimits, KeyReader, Parts, Resolver, Walk
 from gateway.limits.limiter import Limiter
+from gateway.limits.spending import ChargedSpending
 from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.exchange import POOL, RedisExchange
 from gateway.queueing.fair_queue import FairQueue
@@ -91,7 +92,11 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
             loads=registry.loads,
             heard=registry.hear_loads,
         )
-        limiter = Limiter(needs.redis, lease_s=settings.lease_s)
+        spending = ChargedSpending(needs.db)
+        limiter = Limiter(
+            needs.redis, lease_s=settings.lease_s, spending=spending, workers=lambda: queue.workers
+        )
+        await spending.refresh()
         journal = Journal(settings.journal_dir)
         stack.push_async_callback(_close_journal, needs.db, journal)
         replays = make_replays(
@@ -107,7 +112,7 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         walk = Walk(_parts(needs, queue, replays))
         await registry.poll_once()
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
-        for work in (registry.run, limiter.run, replays.run, run_queue, drain):
+        for work in (registry.run, limiter.run, spending.run, replays.run, run_queue, drain):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         yield Serving(walk, Probe(walk, needs.base), registry, queue)
 

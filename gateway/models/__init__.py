@@ -15,6 +15,7 @@ from gateway.models.base_model import BaseModel
 from gateway.models.billing_export import BillingExport
 from gateway.models.billing_period import BillingPeriod
 from gateway.models.billing_statement import BillingStatement
+from gateway.models.budget import BudgetRow
 from gateway.models.journal_cursor import JournalCursor
 from gateway.models.price import Price
 from gateway.models.price_book_version import PriceBookVersion
@@ -42,6 +43,7 @@ __all__ = [
     "BillingExport",
     "BillingPeriod",
     "BillingStatement",
+    "BudgetRow",
     "JournalCursor",
     "Price",
     "PriceBookVersion",

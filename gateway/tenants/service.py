@@ -11,6 +11,7 @@ from gateway.audit.service import Actor, Change, record
 from gateway.db import Database
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
+from gateway.limits.columns import limits_of
 from gateway.models import Tenant
 from gateway.principal import Admin, Limits, Principal, Scope, TenantId
 from gateway.tenants import repository
@@ -73,7 +74,7 @@ class Tenants:
             tenant_name=row.name,
             key_id=f"admin:{admin.email}",
             scopes=frozenset({Scope.ADAPTERS_READ, Scope.ADAPTERS_WRITE, Scope.USAGE_READ}),
-            tenant_limits=Limits(row.requests_per_minute, row.tokens_per_minute, row.max_parallel),
+            tenant_limits=limits_of(row),
             key_limits=Limits(),
             salt=row.salt,
             epoch=row.epoch,

@@ -26,6 +26,7 @@ from gateway.catalog import routes as catalog
 from gateway.config import Settings
 from gateway.envelope import Envelope, request_id_of
 from gateway.inference import routes as inference
+from gateway.limits import routes as limits
 from gateway.principal import Admin, Principal
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
@@ -52,6 +53,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *usage.handlers,
     *statements.handlers,
     *exports.handlers,
+    *limits.handlers,
     # operators
     *admin_auth.handlers,
     *tenants.handlers,

@@ -29,6 +29,7 @@ from gateway.credentials import Peppers
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
+from gateway.limits.service import LimitReports, LimitSettings
 from gateway.redis import connect
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.service import Tenants
@@ -51,6 +52,8 @@ class Services:
     tenants: Tenants
     caches: Caches
     keys: ApiKeys
+    limit_settings: LimitSettings
+    limit_reports: LimitReports
     audit: AuditLog
     billing: Billing
     catalog: Catalog
@@ -100,6 +103,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             tenants=Tenants(db, epochs),
             caches=Caches(db, redis, epochs),
             keys=ApiKeys(db, peppers, epochs),
+            limit_settings=LimitSettings(db, epochs, base.base_id),
+            limit_reports=LimitReports(serving.limiter, serving.counter, catalog),
             audit=AuditLog(db),
             billing=open_billing(settings, db),
             catalog=catalog,

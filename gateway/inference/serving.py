@@ -48,6 +48,8 @@ class Serving:
     probe: Probe
     registry: Registry
     queue: FairQueue
+    limiter: Limiter
+    counter: Counter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +111,13 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
                 journal=journal,
             )
         )
-        walk = Walk(_parts(needs, queue, replays))
+        parts = _parts(needs, queue, replays)
+        walk = Walk(parts)
         await registry.poll_once()
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
         for work in (registry.run, limiter.run, spending.run, replays.run, run_queue, drain):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
-        yield Serving(walk, Probe(walk, needs.base), registry, queue)
+        yield Serving(walk, Probe(walk, needs.base), registry, queue, limiter, parts.counter)
 
 
 def _parts(needs: Needs, queue: FairQueue, replays: Replays) -> Parts:

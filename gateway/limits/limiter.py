@@ -82,7 +82,7 @@ class Limiter:
         """
         plan = reservation.plan
         reservation.tokens, reservation.ticket = tokens, ticket
-        reservation.money = self._worst(reservation)
+        reservation.money = self.worst(reservation)
         answer = await self._reserve_one(reservation)
         if answer.state == UNSEEDED:  # a new period, or a Redis that lost its memory
             await self._seed(plan, self._store_of(reservation))
@@ -136,6 +136,25 @@ class Limiter:
             await self._seed(plan, store)
             looked = await store.look(plan, tokens or NO_TOKENS, money)
         return looked
+
+    def worst(self, reservation: Reservation) -> int:
+        """The most that it may cost, in units; 0 where there is no budget. Raises `Unavailable` when a hard
+        one can't be kept for want of a price."""
+        counters = reservation.plan.counters
+        if not counters:
+            return 0
+        row = None
+        if self._spending is not None and reservation.selector is not None:
+            row = self._spending.price_of(reservation.selector)
+        if row is not None:
+            return worst_price(row, reservation.tokens)
+        if any(each.hard for each in counters):
+            raise Unavailable(
+                "No price is known for this model, so its budget can't be kept.",
+                code="price_unknown",
+                retry_after_s=60.0,
+            )
+        return 0
 
     async def run(self) -> None:
         """Renews what this worker holds, three times a lease, settles late, and waits for a Redis that is
@@ -222,23 +241,6 @@ class Limiter:
     def _store_of(self, reservation: Reservation) -> Store:
         local = self._outage.local
         return local if reservation.local and local is not None else self._shared
-
-    def _worst(self, reservation: Reservation) -> int:
-        counters = reservation.plan.counters
-        if not counters:
-            return 0
-        row = None
-        if self._spending is not None and reservation.selector is not None:
-            row = self._spending.price_of(reservation.selector)
-        if row is not None:
-            return worst_price(row, reservation.tokens)
-        if any(each.hard for each in counters):
-            raise Unavailable(
-                "No price is known for this model, so its budget can't be kept.",
-                code="price_unknown",
-                retry_after_s=60.0,
-            )
-        return 0
 
     def _price(self, reservation: Reservation, used: Used) -> int:
         if not reservation.plan.counters or self._spending is None or reservation.selector is None:

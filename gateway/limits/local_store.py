@@ -31,6 +31,9 @@ class _Money:
     def reserved(self, now: int) -> int:
         return sum(units for until, units in self.held.values() if until > now)
 
+    def sweep(self, now: int) -> None:
+        self.held = {id: each for id, each in self.held.items() if each[0] > now}
+
 
 @dataclass(slots=True)
 class _Held:
@@ -117,6 +120,7 @@ class LocalStore:
         self._take(plan.buckets, costs, now)
         self._enter(plan.leases, id, now)
         for counter in plan.counters:
+            self._money[counter.key].sweep(now)
             self._money[counter.key].held[id] = (now + self._lease_us, money)
         return self._answer(ADMITTED, plan.all_buckets, now)
 
@@ -135,15 +139,18 @@ class LocalStore:
             kept = self._money.get(counter.key)
             if kept is not None:
                 kept.held.pop(id, None)
+                kept.sweep(now)
                 kept.settled += money
         return True, None
 
     async def renew(self, plan: Plan, id: str, *, places: bool) -> bool:
         now = self._now()
-        if plan.tenant.key("reservation", id) not in self._reservations:
+        held = self._reservations.get(plan.tenant.key("reservation", id))
+        if held is None:
             return False
         if places:
-            self._enter(plan.all_leases, id, now)
+            self._enter(plan.door_leases, id, now)
+            self._enter(plan.leases if held.later is not None else (), id, now)
         for counter in plan.counters:
             kept = self._money.get(counter.key)
             if kept is not None and id in kept.held:
@@ -171,6 +178,7 @@ class LocalStore:
         settled = units + left - left // self._divisor
         kept = self._money.setdefault(counter.key, _Money(settled))
         kept.settled = max(kept.settled, settled)
+        kept.sweep(self._now())
         return kept.settled, kept.reserved(self._now())
 
     async def charge(self, taken: Sequence[tuple[Bucket, int]]) -> None:

@@ -129,7 +129,8 @@ class RedisStore:
 
     async def renew(self, plan: Plan, id: str, *, places: bool) -> bool:
         lists = _Lists([plan.tenant.key("reservation", id)], [id, self._lease_ms, REMEMBER_MS])
-        lists.names([each.key for each in plan.all_leases] if places else [])
+        lists.names([each.key for each in plan.door_leases] if places else [])
+        lists.names([each.key for each in plan.leases] if places else [])
         lists.names([each.holds for each in plan.counters])
         return int(await self._call(RENEW, lists)) == 1
 

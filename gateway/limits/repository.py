@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import case, delete, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gateway.api_keys.repository import Found
-from gateway.db import SystemRead, TenantRead, TenantWrite
+from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
 from gateway.limits.levels import Counter
 from gateway.models import Adapter, ApiKey, BudgetRow, Tenant, UsageCharge
-from gateway.principal import TenantId
+from gateway.principal import Period, TenantId
 
 WHOLE_TENANT = ""
 """Stands for the key of a budget that is the whole tenant's: part of a primary key, so never null."""
 
+_LIVE_KEYS = select(ApiKey.key_id).where(ApiKey.revoked_at.is_(None))
+
 Values = Mapping[str, int | None]
+AnyWrite = TenantWrite | SystemWrite
 
 
 async def charged(session: AsyncSession, counter: Counter) -> int:
@@ -43,15 +47,28 @@ async def budgets_of(session: SystemRead, found: Found) -> list[BudgetRow]:
     return list(await session.scalars(query))
 
 
-async def all_budgets(session: SystemRead) -> list[BudgetRow]:
-    """Of all tenants and of keys that are not revoked."""
-    live = select(ApiKey.key_id).where(ApiKey.revoked_at.is_(None))
+async def charged_by_budget(session: SystemRead, day: date) -> list[tuple[BudgetRow, int]]:
+    """Budgets of all tenants and of keys that are not revoked, each with what the charges of the period in
+    which `day` lies come to, in units."""
+    start = case((BudgetRow.period == Period.DAY, _midnight(day)), else_=_midnight(day.replace(day=1)))
     query = (
-        select(BudgetRow)
-        .where((BudgetRow.key_id == WHOLE_TENANT) | BudgetRow.key_id.in_(live))
+        select(BudgetRow, func.coalesce(func.sum(UsageCharge.amount), 0))
+        .outerjoin(
+            UsageCharge,
+            (UsageCharge.tenant_id == BudgetRow.tenant_id)
+            & or_(BudgetRow.key_id == WHOLE_TENANT, BudgetRow.key_id == UsageCharge.key_id)
+            & (UsageCharge.bucket >= start)
+            & (UsageCharge.bucket < _midnight(day) + timedelta(days=1)),
+        )
+        .where(or_(BudgetRow.key_id == WHOLE_TENANT, BudgetRow.key_id.in_(_LIVE_KEYS)))
+        .group_by(BudgetRow.tenant_id, BudgetRow.key_id, BudgetRow.period)
         .order_by(BudgetRow.tenant_id, BudgetRow.key_id, BudgetRow.period)
     )
-    return list(await session.scalars(query))
+    return [(row[0], int(row[1])) for row in await session.execute(query)]
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 async def find_tenant(session: TenantRead, tenant: TenantId) -> Tenant | None:
@@ -70,10 +87,6 @@ async def find_adapter(session: TenantRead, tenant: TenantId, base_id: str, name
     return (await session.scalars(query)).one_or_none()
 
 
-async def change_tenant(session: TenantWrite, tenant: TenantId, values: Values) -> None:
-    await session.execute(update(Tenant).where(Tenant.id == tenant).values(**values))
-
-
 async def change_key(session: TenantWrite, tenant: TenantId, key_id: str, values: Values) -> None:
     await session.execute(
         update(ApiKey).where(ApiKey.tenant_id == tenant, ApiKey.key_id == key_id).values(**values)
@@ -88,7 +101,7 @@ async def change_adapter(session: TenantWrite, adapter: Adapter, values: Values)
     )
 
 
-async def set_budget(session: TenantWrite, budget: BudgetRow) -> None:
+async def set_budget(session: AnyWrite, budget: BudgetRow) -> None:
     values = {
         "amount": budget.amount,
         "hard": budget.hard,
@@ -103,7 +116,7 @@ async def set_budget(session: TenantWrite, budget: BudgetRow) -> None:
     )
 
 
-async def drop_budget(session: TenantWrite, tenant: TenantId, key_id: str, period: str) -> None:
+async def drop_budget(session: AnyWrite, tenant: TenantId, key_id: str, period: str) -> None:
     await session.execute(
         delete(BudgetRow).where(
             BudgetRow.tenant_id == tenant, BudgetRow.key_id == key_id, BudgetRow.period == period

@@ -51,12 +51,13 @@ class Need:
     tokens: Tokens
     money: int = 0  # units of 10⁻¹²
 
-    def of(self, limit: Limit) -> str:
+    def of(self, limit: Limit) -> int | str:
+        """Money as a text, all else a number."""
         match limit:
             case Bucket():
-                return str(self.tokens.of(limit.meter))
+                return self.tokens.of(limit.meter)
             case Lease():
-                return "1"
+                return 1
             case Counter():
                 return amount_text(self.money)
 
@@ -66,8 +67,8 @@ class Refusal:
     """One limit that was met."""
 
     limit: Limit
-    needed: str
-    available: str
+    needed: int | str
+    available: int | str
     retry_after_s: float
     refill_at: datetime | None  # when the same call would pass; None where nobody can know
 
@@ -83,7 +84,7 @@ class Refusal:
                 after_s, at = LEASE_RETRY_S, None
             case Counter():
                 after_s, at = max(1.0, (limit.end - now).total_seconds()), limit.end
-        available = amount_text(answer.available) if isinstance(limit, Counter) else str(answer.available)
+        available = amount_text(answer.available) if isinstance(limit, Counter) else answer.available
         return cls(limit, need.of(limit), available, after_s, at)
 
     def details(self) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class Refusal:
         return {
             "limit_id": limit.id,
             "level": limit.level.value,
-            "limit": amount_text(limit.limit) if isinstance(limit, Counter) else str(limit.limit),
+            "limit": amount_text(limit.limit) if isinstance(limit, Counter) else limit.limit,
             "needed": self.needed,
             "available": self.available,
             "retry_after_ms": max(1, round(self.retry_after_s * 1000 + 0.5)),

@@ -36,6 +36,7 @@ SUB_COMMANDS = (
     SubCommand("tenants", "gateway.cli", "Make and change tenants."),
     SubCommand("keys", "gateway.cli", "Make and revoke API keys."),
     SubCommand("adapters", "gateway.cli", "Upload, list and delete adapters."),
+    SubCommand("limits", "gateway.cli", "Show and set limits and budgets; see what is left."),
     SubCommand("usage", "gateway.cli", "What a tenant used, by day and adapter."),
     SubCommand("billing", "gateway.cli", "Price book, statements, re-rating."),
 )

@@ -1,6 +1,6 @@
 """The gateway's sub-commands of `motet`: run its processes, and talk to its API.
 
-`tenants`, `keys`, `adapters`, `usage` and `billing` have no rights of their own: they are clients of the API.
+`tenants`, `keys`, `adapters`, `limits`, `usage` and `billing` have no rights of their own: they are clients of the API.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
 from gateway.command.access import tenant_id
 from gateway.command.api import CommandFailed, segment
 from gateway.command.billing import billing
+from gateway.command.limits import limits
 from gateway.command.options import AsJson, MaybeTenant, TenantName, access_of, connect
 from gateway.command.output import says_why, show, show_list
 from gateway.command.usage import usage
@@ -36,6 +37,7 @@ adapters = typer.Typer(no_args_is_help=True, callback=connect, help="Upload, lis
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
 app.add_typer(adapters, name="adapters")
+app.add_typer(limits, name="limits")
 app.add_typer(usage, name="usage")
 app.add_typer(billing, name="billing")
 

@@ -28,6 +28,9 @@ from gateway.control.web import served
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.inference.serving import replica_urls
+from gateway.limits.budget_watch import BudgetWatch
+from gateway.limits.redis_store import RedisStore
+from gateway.redis import connect
 from gateway.replicas.drivers.motet import MotetDriver, make_session
 from gateway.replicas.registry import Registry, Replica
 from gateway.usage import repository
@@ -37,6 +40,7 @@ from gateway.usage.watermark import forget_drained, give_up_lost
 log = structlog.get_logger(__name__)
 
 ROUND_S = 3.0
+BUDGETS_S = 10.0
 CHARGING_SHARE = 0.1
 """Most of the time that charging takes: busy quarters of an hour are summed again less often."""
 PAUSE_AFTER_FAILURE_S = 2.0
@@ -89,18 +93,22 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: aio
     drivers = [replica.driver for replica in replicas]
     hints = ReplicaHints(Registry(replicas))
     fsck = Fsck(db, Shelf(db, open_store(settings.store_url), hints))
+    redis = connect(settings.redis_url, max_connections=4)
     try:
         while True:
+            watch = BudgetWatch(db, RedisStore(redis, lease_s=settings.lease_s), publish)
             reconciler = Reconciler(db, drivers, base_id=base_id, journal_dir=settings.journal_dir)
             try:
                 async with leadership(db) as leader:
                     await _lead(
-                        leader, [*_jobs(db, reconciler, fsck), *_billing_jobs(open_jobs(settings, db))]
+                        leader,
+                        [*_jobs(db, reconciler, fsck), *_billing_jobs(open_jobs(settings, db)), _budgets(watch)],
                     )
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
     finally:
+        await redis.aclose()
         await hints.close()
 
 
@@ -120,6 +128,10 @@ def _billing_jobs(billing: BillingJobs) -> list[Job]:
         Job("close_periods", HOURLY_S, billing.closing.run_once),
         Job("make_exports", ROUND_S, billing.maker.run_once),
     ]
+
+
+def _budgets(watch: BudgetWatch) -> Job:
+    return Job("watch_budgets", BUDGETS_S, _sparing(watch.run_once, CHARGING_SHARE))
 
 
 def _sparing(

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NewType
+from typing import Any, NewType, cast
 
 import structlog
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
 from gateway.errors import Unavailable
 from gateway.principal import TenantId
+from gateway.redis_pipe import ScriptPipe
 
 log = structlog.get_logger(__name__)
 
@@ -74,18 +75,41 @@ class Script:
                 return await redis.eval(self._source, len(keys), *keys, *args)
 
 
-def connect(url: str, *, max_connections: int = 256, timeout_s: float = 2.0) -> Redis:
-    """A pooled client that answers bytes. It never retries by itself: a script that ran must not run
-    twice."""
-    return Redis.from_url(
+class PipedRedis(Redis):
+    """What every request needs goes through one pipe, the rest through a pool of connections."""
+
+    pipe: ScriptPipe
+
+    async def evalsha(self, sha: str, numkeys: int, *keys_and_args: Any) -> Any:
+        return await self.pipe.call("EVALSHA", sha, numkeys, *keys_and_args)
+
+    async def eval(self, script: str, numkeys: int, *keys_and_args: Any) -> Any:
+        return await self.pipe.call("EVAL", script, numkeys, *keys_and_args)
+
+    async def get(self, name: Any) -> Any:
+        return await self.pipe.call("GET", name)
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        await self.pipe.close()
+        await super().aclose(close_connection_pool)
+
+
+def connect(url: str, *, max_connections: int = 64, timeout_s: float = 2.0) -> Redis:
+    """A client that answers bytes. It never retries by itself: a script that ran must not run twice. Who
+    finds no connection free waits for one, as long as for an answer."""
+    pool = BlockingConnectionPool.from_url(
         url,
         max_connections=max_connections,
+        timeout=timeout_s,
         socket_timeout=timeout_s,
         socket_connect_timeout=timeout_s,
         health_check_interval=15,
         retry=Retry(NoBackoff(), 0),
         retry_on_timeout=False,
     )
+    client = cast(PipedRedis, PipedRedis.from_pool(pool))
+    client.pipe = ScriptPipe(url, timeout_s)
+    return client
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from deploy.bench import platform, report
 from deploy.bench.cases import CASES, MIXED, STREAMS, Case, Setting
+from deploy.bench.gateway import command as gateway
 from deploy.bench.load import run
 from deploy.bench.page import commit, write_section
 from deploy.bench.peers import open_peer, peft_peer
@@ -26,6 +27,7 @@ PAGE = ROOT / "docs" / "BENCHMARKS.md"
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 app.command("platform")(platform.main)
+app.command("gateway")(gateway.main)
 
 Home = Annotated[Path, typer.Option(help="Where the model, the adapters and the replica's files are kept.")]
 Model = Annotated[Path | None, typer.Option(help="Model folder; absent, the demo model.")]

@@ -91,7 +91,7 @@ def limits_now(
 
 @limits.command("simulate")
 @says_why
-def simulate(  # noqa: PLR0913, PLR0917  its parameters are options
+def simulate(
     context: typer.Context,
     model: str,
     prompt_tokens: Annotated[int, typer.Option(min=1)],

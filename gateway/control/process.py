@@ -36,6 +36,7 @@ from gateway.replicas.registry import Registry, Replica
 from gateway.usage import repository
 from gateway.usage.drain import drain_dead
 from gateway.usage.watermark import forget_drained, give_up_lost
+from gateway.webhooks.outbox import publish
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +103,11 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: aio
                 async with leadership(db) as leader:
                     await _lead(
                         leader,
-                        [*_jobs(db, reconciler, fsck), *_billing_jobs(open_jobs(settings, db)), _budgets(watch)],
+                        [
+                            *_jobs(db, reconciler, fsck),
+                            *_billing_jobs(open_jobs(settings, db)),
+                            _budgets(watch),
+                        ],
                     )
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)

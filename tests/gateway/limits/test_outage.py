@@ -66,7 +66,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 async def let_in(limiter: Limiter, who: Principal, tokens: int, name: str) -> list[Reservation]:
     """As many as there may be."""
-    found = []
+    found: list[Reservation] = []
     while True:
         try:
             reservation = await limiter.admit(who, f"{name}{len(found)}")

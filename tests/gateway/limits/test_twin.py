@@ -93,6 +93,7 @@ async def _play(redis: Redis, plan: Plan, steps: list[tuple[str, int, int, int, 
     for counter in plan.counters:
         assert len({await store.seed(counter, 3) for store in stores}) == 1
     alive: dict[int, bool] = {}  # whether it has reserved
+    answers: list[Any]
     for number, (step, which, more_in, more_out, money, passed) in enumerate(steps):
         clock.us += passed
         await _set(redis, clock)

@@ -1,0 +1,1 @@
+"""Events that tenants are told of."""

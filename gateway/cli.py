@@ -1,7 +1,7 @@
 """The gateway's sub-commands of `motet`: run its processes, and talk to its API.
 
-`tenants`, `keys`, `adapters`, `limits`, `usage` and `billing` have no rights of their own: they are clients of
-the API.
+`tenants`, `keys`, `adapters`, `limits`, `usage` and `billing` have no rights of their own: they are clients
+of the API.
 """
 
 from __future__ import annotations

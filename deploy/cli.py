@@ -37,6 +37,7 @@ SUB_COMMANDS = (
     SubCommand("keys", "gateway.cli", "Make, change, rotate and revoke API keys."),
     SubCommand("members", "gateway.cli", "Members of tenants, and their tokens."),
     SubCommand("adapters", "gateway.cli", "Upload, list and delete adapters."),
+    SubCommand("limits", "gateway.cli", "Show and set limits and budgets; see what is left."),
     SubCommand("usage", "gateway.cli", "What a tenant used, by day and adapter."),
     SubCommand("billing", "gateway.cli", "Price book, statements, re-rating."),
     SubCommand("requests", "gateway.cli", "Requests of the last days: why one was refused or slow."),

@@ -30,6 +30,7 @@ from gateway.draining import Leaving
 from gateway.envelope import Envelope, request_id_of
 from gateway.events import routes as events
 from gateway.inference import routes as inference
+from gateway.limits import routes as limits
 from gateway.members import routes as members
 from gateway.principal import Admin, Principal
 from gateway.receipts import routes as receipts
@@ -67,6 +68,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *statements.handlers,
     *exports.handlers,
     *api_keys.handlers,
+    *limits.handlers,
     # operators, and members of tenants (roles.py)
     *admin_auth.handlers,
     *tenants.handlers,

@@ -23,6 +23,7 @@ from gateway.command.audit import audit
 from gateway.command.billing import billing
 from gateway.command.keys import keys
 from gateway.command.leaving import leaving
+from gateway.command.limits import limits
 from gateway.command.members import members
 from gateway.command.options import AsJson, MaybeTenant, access_of, connect
 from gateway.command.output import says_why, show, show_list
@@ -44,6 +45,7 @@ app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
 app.add_typer(members, name="members")
 app.add_typer(adapters, name="adapters")
+app.add_typer(limits, name="limits")
 app.add_typer(usage, name="usage")
 app.add_typer(billing, name="billing")
 app.add_typer(requests, name="requests")

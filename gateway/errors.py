@@ -27,21 +27,24 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
+        details: Mapping[str, object] | None = None,
     ) -> None:
+        """`details`: more members of the error object, beside its own four (of the problem, under `/api`)."""
         super().__init__(message)
         self.message = message
         self.param = param
         if code is not None:
             self.code = code
         self.headers: dict[str, str] = dict(headers or {})
+        self.details: dict[str, object] = dict(details or {})
 
     def openai_body(self) -> bytes:
-        return msgspec.json.encode(
-            {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
-        )
+        own = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return msgspec.json.encode({"error": self.details | own})
 
     def problem_body(self) -> bytes:
         problem: dict[str, object] = {
+            **self.details,
             "type": "about:blank",
             "title": self.type,
             "status": self.status,
@@ -64,8 +67,8 @@ class Unauthenticated(ApiError):
     type = "invalid_request_error"
     code = "invalid_api_key"
 
-    def __init__(self, message: str = "Incorrect API key provided.", **kwargs: str) -> None:
-        super().__init__(message, headers={"www-authenticate": "Bearer"}, **kwargs)
+    def __init__(self, message: str = "Incorrect API key provided.", *, code: str | None = None) -> None:
+        super().__init__(message, headers={"www-authenticate": "Bearer"}, code=code)
 
 
 class Forbidden(ApiError):
@@ -139,8 +142,17 @@ class RateLimited(ApiError):
         retry_after_s: float,
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
+        kind: str | None = None,
+        details: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(message, code=code, headers={**(headers or {}), **retry_headers(retry_after_s)})
+        super().__init__(
+            message,
+            code=code,
+            headers={**(headers or {}), **retry_headers(retry_after_s)},
+            details=details,
+        )
+        if kind is not None:
+            self.type = kind
 
 
 class Unavailable(ApiError):

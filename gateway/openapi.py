@@ -36,6 +36,19 @@ _ERROR = {
                 "type": {"type": "string"},
                 "param": {"type": ["string", "null"]},
                 "code": {"type": ["string", "null"]},
+                "limit": {
+                    "type": "object",
+                    "description": "Of a 429: which limit was met, and when it is met no more.",
+                    "properties": {
+                        "limit_id": {"type": "string"},
+                        "level": {"type": "string", "enum": ["tenant", "key", "adapter"]},
+                        "limit": {"type": ["integer", "string"]},
+                        "needed": {"type": ["integer", "string"]},
+                        "available": {"type": ["integer", "string"]},
+                        "retry_after_ms": {"type": "integer"},
+                        "refill_at": {"type": ["string", "null"], "format": "date-time"},
+                    },
+                },
             },
         }
     },

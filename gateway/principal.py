@@ -31,6 +31,25 @@ class Limits:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None  # prompt + generated
     max_parallel: int | None = None  # requests at a time
+    input_tokens_per_minute: int | None = None
+    output_tokens_per_minute: int | None = None
+
+
+class Period(StrEnum):
+    """Of a budget, in UTC."""
+
+    DAY = "day"
+    MONTH = "month"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Money that a tenant, or one of its keys, may spend in a period."""
+
+    of_key: bool  # False = of the whole tenant
+    period: Period
+    amount: int  # units of 10⁻¹² of the currency
+    hard: bool  # False: it only tells when it is reached
 
 
 class CacheMode(StrEnum):
@@ -68,6 +87,7 @@ class Principal:
     response_cache: CachePolicy | None = None  # None = off
     allowed_networks: NetworkSet | None = None  # None = from anywhere
     expires_at: datetime | None = None
+    budgets: tuple[Budget, ...] = ()
 
     def may(self, scope: Scope) -> bool:
         return holds(self.scopes, scope)

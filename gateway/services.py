@@ -31,6 +31,7 @@ from gateway.credentials import Peppers
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
+from gateway.limits.service import LimitReports, LimitSettings
 from gateway.members.service import Members
 from gateway.receipts.opening import receipt_keys
 from gateway.receipts.service import Receipts
@@ -64,6 +65,8 @@ class Services:
     caches: Caches
     keys: ApiKeys
     members: Members
+    limit_settings: LimitSettings
+    limit_reports: LimitReports
     audit: AuditLog
     retention: Retention
     billing: Billing
@@ -122,6 +125,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             caches=Caches(db, redis, epochs),
             keys=ApiKeys(db, peppers, epochs, catalog.is_reserved),
             members=Members(db, peppers),
+            limit_settings=LimitSettings(db, epochs, base.base_id),
+            limit_reports=LimitReports(serving.limiter, serving.counter, catalog),
             audit=AuditLog(db),
             retention=Retention(db),
             billing=open_billing(settings, db),

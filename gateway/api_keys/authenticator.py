@@ -7,7 +7,7 @@ While the database is away, what it proved last goes on for `stale_s`; a key tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -16,14 +16,16 @@ from prometheus_client import Counter
 
 from gateway.api_keys import repository
 from gateway.api_keys.cache import TimedCache
-from gateway.api_keys.grants import known_scopes, limits_of
+from gateway.api_keys.grants import known_scopes
 from gateway.caches.policy import cache_policy
 from gateway.credentials import Peppers, Secret, SecretFormat
 from gateway.db import Database
 from gateway.errors import ApiError, Forbidden, Unauthenticated, Unavailable
-from gateway.models import ApiKey, Tenant, TenantStatus
+from gateway.limits.columns import budget_of, limits_of
+from gateway.limits.repository import budgets_of
+from gateway.models import ApiKey, BudgetRow, Tenant, TenantStatus
 from gateway.networks import NetworkSet
-from gateway.principal import Limits, Principal, TenantId
+from gateway.principal import Principal, TenantId
 from gateway.tenants.epochs import Epochs
 
 log = structlog.get_logger(__name__)
@@ -108,7 +110,11 @@ class Authenticator:
         """Like `principal`, for routes that don't pass the limiter: asks Redis whether the tenant's epoch
         moved."""
         principal = await self.principal(authorization)
-        if await self._epochs.current(principal.tenant) in (None, principal.epoch):
+        try:
+            epoch = await self._epochs.current(principal.tenant)
+        except Unavailable:  # then what is known holds, for as long as it is kept here at all
+            return principal
+        if epoch in (None, principal.epoch):
             return principal
         self.invalidate(principal.tenant)
         return await self.principal(authorization)
@@ -170,8 +176,9 @@ class Authenticator:
             raise _made(refusal)
         async with self._db.system_reader() as session:
             found = await repository.find(session, secret.public_id)
+            budgets = await budgets_of(session, found) if found is not None else []
         self.database_answers(True)
-        judged = self._judged(secret, found)
+        judged = self._judged(secret, found, budgets)
         if not isinstance(judged, _Proved):
             LOOKUPS.labels("refused").inc()
             self._refused.put(digest, judged)
@@ -184,7 +191,9 @@ class Authenticator:
         self._proved.put(digest, judged, judged.principal.tenant)
         return judged
 
-    def _judged(self, secret: Secret, found: repository.Found | None) -> _Proved | type[ApiError]:
+    def _judged(
+        self, secret: Secret, found: repository.Found | None, budgets: Sequence[BudgetRow]
+    ) -> _Proved | type[ApiError]:
         """Both secrets are compared whatever comes of it, so that the time tells nothing."""
         key = _NOBODY if found is None else found.key
         current = self._proves(secret, key.secret_hmac, key.pepper_version)
@@ -197,7 +206,7 @@ class Authenticator:
             return Unauthenticated
         if found.tenant.status != TenantStatus.ACTIVE:
             return Forbidden
-        return _Proved(principal_of(key, found.tenant), until, by_previous=not current)
+        return _Proved(principal_of(key, found.tenant, budgets), until, by_previous=not current)
 
     def _proves(self, secret: Secret, sealed: bytes | None, version: str | None) -> bool:
         return self._peppers.proves(secret, sealed or b"", version or "")
@@ -226,13 +235,13 @@ class Authenticator:
             self._used[use] = now
 
 
-def principal_of(key: ApiKey, tenant: Tenant) -> Principal:
+def principal_of(key: ApiKey, tenant: Tenant, budgets: Sequence[BudgetRow] = ()) -> Principal:
     return Principal(
         tenant=TenantId(tenant.id),
         tenant_name=tenant.name,
         key_id=key.key_id,
         scopes=known_scopes(key.scopes),
-        tenant_limits=Limits(tenant.requests_per_minute, tenant.tokens_per_minute, tenant.max_parallel),
+        tenant_limits=limits_of(tenant),
         key_limits=limits_of(key),
         salt=tenant.salt,
         epoch=tenant.epoch,
@@ -242,6 +251,7 @@ def principal_of(key: ApiKey, tenant: Tenant) -> Principal:
         response_cache=cache_policy(tenant),
         allowed_networks=None if key.allowed_networks is None else NetworkSet(key.allowed_networks),
         expires_at=key.expires_at,
+        budgets=tuple(budget_of(row) for row in budgets),
     )
 
 

@@ -7,7 +7,6 @@ from datetime import datetime
 
 from gateway.catalog import policy
 from gateway.errors import Forbidden
-from gateway.models import ApiKey
 from gateway.networks import NetworkSet
 from gateway.principal import Limits, Principal, Role, Scope, holds
 from gateway.queueing.classes import CLASSES, class_index
@@ -77,10 +76,6 @@ def held_by(principal: Principal) -> Grant:
 def known_scopes(names: list[str]) -> frozenset[Scope]:
     """Those of a stored key. A scope that a newer release gave it allows nothing here."""
     return frozenset(_SCOPES[name] for name in names if name in _SCOPES)
-
-
-def limits_of(key: ApiKey) -> Limits:
-    return Limits(key.requests_per_minute, key.tokens_per_minute, key.max_parallel)
 
 
 def _networks_within(wanted: NetworkSet | None, held: NetworkSet | None) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.api_keys import repository
 from gateway.api_keys.authenticator import API_KEY
-from gateway.api_keys.grants import EVERYTHING, Grant, known_scopes, limits_of
+from gateway.api_keys.grants import EVERYTHING, Grant, known_scopes
 from gateway.api_keys.networks import parse_networks
 from gateway.api_keys.repository import KeyFilters
 from gateway.api_keys.schemas import KeyCreate, KeyPatch
@@ -24,6 +24,7 @@ from gateway.credentials import Peppers, Secret
 from gateway.db import Database, TenantWrite
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
+from gateway.limits.columns import limits_of
 from gateway.models import ApiKey
 from gateway.paging import ByCreation
 from gateway.principal import TenantId

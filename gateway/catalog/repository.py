@@ -62,10 +62,12 @@ async def base_created_at(session: TenantRead, base_id: str) -> datetime:
     return (await session.scalars(select(BaseModel.created_at).where(BaseModel.base_id == base_id))).one()
 
 
-async def find_served(session: TenantRead, line: Line, model: ModelName) -> Row[int, str, datetime] | None:
-    """(number, artefact, created_at) of the ready version that `model` names."""
+async def find_served(
+    session: TenantRead, line: Line, model: ModelName
+) -> Row[int, str, datetime, Adapter] | None:
+    """(number, artefact, created_at, its adapter) of the ready version that `model` names."""
     query = (
-        select(AdapterVersion.number, AdapterVersion.artefact, AdapterVersion.created_at)
+        select(AdapterVersion.number, AdapterVersion.artefact, AdapterVersion.created_at, Adapter)
         .join(Adapter, Adapter.id == AdapterVersion.adapter_id)
         .where(*_of(line), Adapter.name == model.name, AdapterVersion.state == VersionState.READY)
     )

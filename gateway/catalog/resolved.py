@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gateway.principal import TenantId
+from gateway.principal import Limits, TenantId
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class ResolvedAdapter:
     version: int
     artefact: str  # artefact id, 64 hex
     owner: TenantId
+    limits: Limits = field(default_factory=Limits)  # of its name, in whichever version
 
 
 @dataclass(frozen=True, slots=True)

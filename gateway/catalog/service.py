@@ -14,6 +14,7 @@ from gateway.catalog.repository import Line
 from gateway.catalog.resolved import Resolved, ResolvedAdapter
 from gateway.db import Database
 from gateway.errors import ModelNotFound
+from gateway.limits.columns import limits_of
 from gateway.principal import Principal
 
 __all__ = ["Catalog", "Model", "Resolved", "ResolvedAdapter"]
@@ -104,7 +105,9 @@ class Catalog:
             row = await repository.find_served(session, line, name)
         if row is None:
             raise ModelNotFound(model)
-        adapter = ResolvedAdapter(name.name, row.number, row.artefact, principal.tenant)
+        adapter = ResolvedAdapter(
+            name.name, row.number, row.artefact, principal.tenant, limits_of(row.Adapter)
+        )
         return Resolved(model, self.base_id, adapter)
 
     def _base_model(self, created: datetime) -> Model:

@@ -27,6 +27,8 @@ from gateway.control.reconcile import Reconciler
 from gateway.control.web import served
 from gateway.db import Database
 from gateway.errors import Unavailable
+from gateway.limits.budget_watch import BudgetWatch
+from gateway.limits.redis_store import RedisStore
 from gateway.redis import connect
 from gateway.replicas.drivers.motet import ReplicaSession
 from gateway.replicas.opening import Fleet, open_fleet
@@ -40,10 +42,12 @@ from gateway.usage.drain import drain_dead
 from gateway.usage.watermark import forget_drained, give_up_lost
 from gateway.webhooks.delivery import Deliveries
 from gateway.webhooks.opening import open_deliveries
+from gateway.webhooks.outbox import publish
 
 log = structlog.get_logger(__name__)
 
 ROUND_S = 3.0
+BUDGETS_S = 10.0
 CHARGING_SHARE = 0.1
 """Most of the time that charging takes: busy quarters of an hour are summed again less often."""
 PAUSE_AFTER_FAILURE_S = 2.0
@@ -113,6 +117,9 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                     jobs = [*_jobs(db, reconciler, fsck), *_webhook_jobs(deliveries)]
                     jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
                     jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
+                    jobs.append(
+                        _budgets(BudgetWatch(db, RedisStore(redis, lease_s=settings.lease_s), publish))
+                    )
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
@@ -170,6 +177,10 @@ def _webhook_jobs(deliveries: Deliveries) -> list[Job]:
         Job("deliver_webhooks", 1.0, deliveries.run_once),
         Job("tidy_webhooks", HOURLY_S, deliveries.tidy),
     ]
+
+
+def _budgets(watch: BudgetWatch) -> Job:
+    return Job("watch_budgets", BUDGETS_S, _sparing(watch.run_once, CHARGING_SHARE))
 
 
 def _sparing(

@@ -6,7 +6,7 @@ import time
 
 from gateway.inference.call import Call
 from gateway.inference.keeping import CACHE_HEADER
-from gateway.limits.limiter import Reservation
+from gateway.limits.reservation import Reservation
 
 
 def answer_headers(call: Call, reservation: Reservation | None) -> dict[str, str]:

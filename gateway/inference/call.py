@@ -14,6 +14,7 @@ from adapters import headers
 from adapters.wire import InferenceRequest
 from gateway.catalog.resolved import Resolved
 from gateway.events.trace import Trace
+from gateway.limits.amounts import NOTHING, Tokens, Used
 from gateway.principal import Principal
 from gateway.queueing.fair_queue import Place
 from gateway.queueing.ticket import Ticket
@@ -69,9 +70,13 @@ class Call:
     want: Want = ANYTHING  # what the router needs of all this; set by `Dispatcher.aimed`
 
     @property
-    def most_tokens(self) -> int:
+    def tokens(self) -> Tokens:
         """What is reserved: the prompt once, and every choice at its longest."""
-        return self.prompt_tokens + self.request.num_choices * self.max_tokens
+        return Tokens(self.prompt_tokens, self.request.num_choices * self.max_tokens)
+
+    @property
+    def most_tokens(self) -> int:
+        return self.tokens.total
 
     @property
     def artefact(self) -> str | None:
@@ -133,7 +138,7 @@ class Trip:
     attempt: Attempt | None = None
     tries: int = 0
     tried: list[Replica] = field(default_factory=list)
-    used_tokens: int = 0
+    used: Used = NOTHING
     keeping: Keeping | None = None  # of a request whose answer may be given again
     trace: Trace = field(default_factory=Trace)
 
@@ -144,5 +149,5 @@ class Trip:
 
     def leave_place(self, *, ran: bool = True) -> None:
         if self.place is not None:
-            self.place.leave(self.used_tokens if ran else None)
+            self.place.leave(self.used.tokens.total if ran else None)
             self.place = None

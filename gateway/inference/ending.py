@@ -22,7 +22,9 @@ import structlog
 from gateway.events.trace import Step
 from gateway.inference import metrics
 from gateway.inference.call import Attempt, Call, Trip
-from gateway.limits.limiter import Limiter, Reservation
+from gateway.limits.amounts import NOTHING, Used
+from gateway.limits.limiter import Limiter
+from gateway.limits.reservation import Reservation
 from gateway.receipts.issuer import Issuer
 from gateway.replicas.driver import Trailer, UpstreamFailed
 from gateway.replicas.metrics import ABORTS
@@ -126,7 +128,7 @@ class Ending:
         attempt = trip.attempt
         record = None if attempt is None else await self._record(attempt, cause)
         record = await self._for_retries(record)
-        trip.used_tokens = _used(trip.call, record)
+        trip.used = _used(trip.call, record)
         try:
             if attempt is not None and record is not None and record.reached_core:
                 await self._write_down(attempt, record)
@@ -169,7 +171,7 @@ class Ending:
 
     async def _settle(self) -> None:
         if self._reservation is not None:
-            await self._limiter.settle(self._reservation, self._trip.used_tokens)
+            await self._limiter.settle(self._reservation, self._trip.used)
 
     async def _record(self, attempt: Attempt, cause: Cause) -> Record:
         if attempt.trailer is not None:
@@ -241,13 +243,15 @@ def _judge(attempt: Attempt, cause: Cause, record: Record | None) -> None:
         attempt.load.dismiss()
 
 
-def _used(call: Call, record: Record | None) -> int:
-    """Tokens that the limits keep: what is billed; all that was reserved when nobody can say."""
+def _used(call: Call, record: Record | None) -> Used:
+    """What the limits keep: what is billed; all that was reserved when nobody can say."""
     if record is None or (record.known and not record.billed):
-        return 0
+        return NOTHING
     if record.trailer is None:
-        return call.most_tokens if record.cause is Cause.CLIENT_LEFT else 0
-    return record.trailer.usage.total if record.billed else 0
+        most = call.tokens
+        return Used(most.input, most.output) if record.cause is Cause.CLIENT_LEFT else NOTHING
+    usage = record.trailer.usage
+    return Used(usage.prompt, usage.completion, usage.cached) if record.billed else NOTHING
 
 
 def usage_event(call: Call, attempt: Attempt, record: Record) -> UsageEvent:

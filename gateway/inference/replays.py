@@ -29,7 +29,9 @@ from gateway.inference.keeping import CACHE_HEADER, ORIGINAL, Keeping
 from gateway.inference.keeping_client import KeepingClient
 from gateway.inference.response_cache import ResponseCache
 from gateway.inference.response_cache_key import CacheKey, base_digest_of, cache_key, canonical, is_repeatable
-from gateway.limits.limiter import Limiter, Reservation
+from gateway.limits.amounts import NOTHING, Used
+from gateway.limits.limiter import Limiter
+from gateway.limits.reservation import Reservation
 from gateway.receipts.issuer import Issuer
 from gateway.replicas.registry import Registry
 from gateway.usage.event import UsageEvent
@@ -207,16 +209,18 @@ class _KeptEnding:
             log.critical("usage_not_recorded", reason=str(error))
 
     async def _finish(self, outcome: str) -> None:
-        settle = self._parts.limiter.settle(self._held, 0)
         if not self._kept.hit:
-            await settle
+            await self._parts.limiter.settle(self._held)
             return
-        metered, _ = await asyncio.gather(self._meter(outcome), settle, return_exceptions=True)
+        bills = await self._keeping.given(self._kept.answer)
+        usage = self._kept.answer.usage
+        used = Used(usage.prompt, usage.completion, usage.cached, source="cache") if bills else NOTHING
+        settle = self._parts.limiter.settle(self._held, used)
+        metered, _ = await asyncio.gather(self._meter(outcome, bills), settle, return_exceptions=True)
         if isinstance(metered, BaseException):
             raise metered
 
-    async def _meter(self, outcome: str) -> None:
-        bills = await self._keeping.given(self._kept.answer)
+    async def _meter(self, outcome: str, bills: bool) -> None:
         claim = self._keeping.claim
         request_id = self._asked.request_id if claim is None else claim.hold.request_id
         attempt = self._keeping.attempts_after + 1

@@ -13,7 +13,7 @@ from gateway.idempotency.names import MAX_CHARACTERS
 _LIMIT_HEADERS = {
     f"x-ratelimit-{what}-{meter}": {"schema": {"type": "string"}}
     for what in ("limit", "remaining", "reset")
-    for meter in ("requests", "tokens")
+    for meter in ("requests", "tokens", "input-tokens", "output-tokens")
 }
 _ANSWER_HEADERS = {
     **_LIMIT_HEADERS,

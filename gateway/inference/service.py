@@ -37,7 +37,8 @@ from gateway.inference.keeping_client import KeepingClient
 from gateway.inference.relay import Relayed, relay
 from gateway.inference.replays import Replays, Wish
 from gateway.inference.wanting import session_of
-from gateway.limits.limiter import Limiter, Reservation
+from gateway.limits.limiter import Limiter
+from gateway.limits.reservation import Reservation
 from gateway.principal import Principal, TenantId
 from gateway.receipts.issuer import Issuer
 from gateway.replicas.registry import Registry, hint
@@ -218,7 +219,7 @@ class Walk:
         if visit.keeping is not None:
             await visit.keeping.close(client_left=visit.client is not None and visit.client.gone)
         if not visit.ended:
-            await outlast(asyncio.ensure_future(self._parts.limiter.settle(visit.reservation, 0)))
+            await outlast(asyncio.ensure_future(self._parts.limiter.settle(visit.reservation)))
 
     async def _asked(self, visit: _Visit) -> Asked:
         """Everything that is known of a request before its tokens are counted."""
@@ -232,6 +233,7 @@ class Walk:
         within_s = deadline_s(door.scope)
         request = trace.request = _DECODE[door.endpoint](body)
         resolved = trace.resolved = await parts.catalog.resolve(principal, request.model)
+        visit.reservation.for_model(resolved)
         return Asked(
             request_id=door.request_id,
             client_request_id=client_request_id_of(door.scope),
@@ -272,7 +274,7 @@ class Walk:
         )
         trace.original = call.request_id
         call = parts.dispatcher.aimed(call)
-        await parts.limiter.reserve(reservation, call.most_tokens, parts.dispatcher.ticket(call))
+        await parts.limiter.reserve(reservation, call.tokens, parts.dispatcher.ticket(call))
         if reservation.epoch != asked.principal.epoch:  # something of the tenant changed since it was read
             principal = await self._current(door, asked.principal, reservation)
             resolved = await parts.catalog.resolve(principal, asked.request.model)

@@ -33,6 +33,7 @@ from gateway.inference.probe import Probe
 from gateway.inference.replays import Replays
 from gateway.inference.service import BodyLimits, KeyReader, Parts, Resolver, Walk
 from gateway.limits.limiter import Limiter
+from gateway.limits.spending import ChargedSpending
 from gateway.principal import Principal
 from gateway.queueing.bounds import QueueLimits
 from gateway.queueing.exchange import POOL, RedisExchange
@@ -63,6 +64,8 @@ class Serving:
     queue: FairQueue
     open_requests: OpenRequests
     recorder: Recorder
+    limiter: Limiter
+    counter: Counter
 
     def turned_away(self, scope: Scope, principal: Principal, error: ApiError) -> None:
         """A request to this worker's walk that the door did not let in, though its key is good."""
@@ -108,10 +111,14 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         )
         fleet = _fleet(needs, session, queue, pool)
         registry = fleet.registry
-        limiter = Limiter(needs.redis, lease_s=settings.lease_s)
         recorder = Recorder(Tally(uuid7()), most_a_minute=events_a_minute(settings))
         writer = Writer(needs.db, recorder)
         stack.push_async_callback(writer.close)  # once all that still runs has ended
+        spending = ChargedSpending(needs.db)
+        limiter = Limiter(
+            needs.redis, lease_s=settings.lease_s, spending=spending, workers=lambda: queue.workers
+        )
+        await spending.refresh()
         journal = Journal(settings.journal_dir)
         stack.push_async_callback(_close_journal, needs.db, journal)
         receipts = await open_issuer(settings, needs.db)
@@ -126,7 +133,8 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
                 receipts=receipts,
             )
         )
-        walk = Walk(_parts(needs, queue, replays, recorder))
+        parts = _parts(needs, queue, replays, recorder)
+        walk = Walk(parts)
         await _know(fleet)
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
         prices = partial(receipts.prices.run, needs.db)
@@ -134,6 +142,7 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
             registry.run,
             fleet.roster.run,
             limiter.run,
+            spending.run,
             replays.run,
             run_queue,
             drain,
@@ -142,7 +151,8 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         ):
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
         open_requests = OpenRequests(settings.open_requests, settings.open_requests_tenant)
-        yield Serving(walk, Probe(walk, needs.base), fleet, queue, open_requests, recorder)
+        probe = Probe(walk, needs.base)
+        yield Serving(walk, probe, fleet, queue, open_requests, recorder, limiter, parts.counter)
 
 
 def _fleet(needs: Needs, session: ReplicaSession, queue: FairQueue, pool: str) -> Fleet:

@@ -1,162 +1,121 @@
-"""Admits, reserves, renews and settles against Redis, one script each.
+"""Admits, reserves, renews and settles, one script each.
 
 Order (docs/ARCHITECTURE.md, the walk): `admit` at the door, before a body is read; `reserve` once the tokens
 are counted; `settle` when the request has ended, however it ended. A refusal, of either kind, leaves every
-counter as it was. When a worker dies, its leases run out by themselves after `lease_s`; tokens it had
-reserved count as used, and refill with time like all others. When Redis can't be reached, nobody is let in:
-503 with `Retry-After` is better than a limit that does not hold.
+counter as it was. When a worker dies, its leases run out by themselves after `lease_s`, and money it had
+reserved with them; tokens it had reserved count as used, and refill with time like all others. While Redis
+can't be reached, a worker keeps to its own share of each limit (`outage.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
 
 import structlog
 from redis.asyncio import Redis
 
 from gateway.errors import RateLimited, Unavailable
-from gateway.limits.keys import LimitKeys
-from gateway.limits.metrics import DECISIONS, HELD
-from gateway.limits.verdict import Verdict
+from gateway.limits.amounts import NO_TOKENS, NOTHING, Tokens, Used
+from gateway.limits.asks import ADMITTED, ENDED, REFUSED, UNSEEDED, Answer, Looked, Store
+from gateway.limits.levels import Lease, Plan, plan_of, today
+from gateway.limits.metrics import DECISIONS, HELD, LOCAL_ADMITTED
+from gateway.limits.outage import Outage
+from gateway.limits.redis_store import RedisStore
+from gateway.limits.reservation import Reservation
+from gateway.limits.spending import Spending, real_price, worst_price
+from gateway.limits.verdict import Limit, Need, Refusal, limits_of
 from gateway.principal import Limits, Principal
-from gateway.queueing.classes import CLASSES
 from gateway.queueing.ticket import Ticket
-from gateway.redis import RedisKey, Script, redis_errors
-from gateway.refusal import Refusal
+from gateway.refusal import Refusal as Told
 
 log = structlog.get_logger(__name__)
 
-REMEMBER_MS = 15 * 60 * 1000
-"""A reservation not renewed for this long is forgotten; settling it then gives nothing back."""
+ROUND_S: Final = 1.0
+"""Between two looks at what is to be renewed or still to be settled, and at a Redis that is away."""
 
-CALL_TIMEOUT_S = 3.0
-"""For one script, waiting for a connection included."""
-
-ROUND_S = 1.0
-"""Between two looks at what is to be renewed or still to be settled."""
-
-MAX_UNSETTLED = 10_000
+MAX_UNSETTLED: Final = 10_000
 """Ends kept for a Redis that was away; beyond it leases run out by themselves."""
-
-_HERE = Path(__file__).parent
-_BUCKETS = _HERE / "buckets.lua"
-_SHARE = _HERE.parent / "queueing" / "share.lua"
-ADMIT = Script.load(_BUCKETS, _HERE / "admit.lua")
-RESERVE = Script.load(_BUCKETS, _SHARE, _HERE / "reserve.lua")
-SETTLE = Script.load(_BUCKETS, _SHARE, _HERE / "settle.lua")
-RENEW = Script.load(_HERE / "renew.lua")
-
-
-@dataclass(slots=True)
-class Reservation:
-    """What one request holds. Owned by its walk until `settle`."""
-
-    request_id: str
-    keys: LimitKeys
-    tenant_limits: Limits
-    key_limits: Limits
-    epoch: int  # tenant's, as last seen; another than the principal's = resolve again
-    headers: dict[str, str] = field(default_factory=dict)  # x-ratelimit-*
-    tokens: int = 0
-    ticket: Ticket | None = None  # where it stands in the queue
-    holds_place: bool = True  # False: its client left, and it runs on
-
-    def observe(self, verdict: Verdict) -> None:
-        if verdict.epoch is not None:
-            self.epoch = verdict.epoch
-        self.headers.update(verdict.headers)
-
-    @property
-    def line(self) -> list[RedisKey]:
-        ticket = self.ticket
-        return [] if ticket is None else [self.keys.line(ticket.pool, CLASSES[ticket.index])]
-
-    @property
-    def parallel(self) -> list[int]:
-        return [self.tenant_limits.max_parallel or 0, self.key_limits.max_parallel or 0]
 
 
 class Limiter:
     """One per worker: it renews the leases of the requests that run in this worker."""
 
-    def __init__(self, redis: Redis, *, lease_s: float) -> None:
-        self._redis = redis
-        self._lease_ms = int(lease_s * 1000)
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        lease_s: float,
+        spending: Spending | None = None,
+        workers: Callable[[], int] = lambda: 1,
+    ) -> None:
+        """`spending` None: nobody has a budget. `workers`: of the whole deployment, as last heard."""
+        self._lease_s = lease_s
+        self._shared = RedisStore(redis, lease_s=lease_s)
+        self._spending = spending
         self._held: dict[str, Reservation] = {}
-        self._unsettled: dict[str, tuple[Reservation, int]] = {}  # with the tokens used
+        self._outage = Outage(self._shared, self._held, lease_s=lease_s, workers=workers, seed=self._seed)
+        self._unsettled: dict[str, tuple[Reservation, Used]] = {}
 
     async def admit(self, principal: Principal, request_id: str) -> Reservation:
-        """A request and a place; raises `RateLimited`, or `Unavailable` when Redis does not answer."""
+        """A request and a place; raises `RateLimited`, or `Unavailable` when nobody can say."""
         _refuse_when_closed(principal)
-        keys = LimitKeys.of(principal)
-        tenant, key = principal.tenant_limits, principal.key_limits
-        reservation = Reservation(request_id, keys, tenant, key, principal.epoch)
-        try:
-            answer = await self._admit_one(reservation)
-        except Unavailable:  # a Redis that hung may carry it out yet, for a request that is gone
-            self._settle_later(reservation, 0)
-            raise
-        verdict = Verdict.parse("requests", answer)
-        _count(verdict)
-        if verdict.state == 0:
-            raise verdict.refusal(1, {})
-        reservation.observe(verdict)
+        plan = plan_of(principal, today())
+        reservation = Reservation(request_id, plan, principal.service_class, principal.epoch)
+        answer = await self._admit_one(reservation)
+        limits = limits_of(plan.door_buckets, plan.door_leases, plan.counters)
+        _count(answer, limits, "requests")
+        if answer.state == REFUSED:
+            raise Refusal.of(limits, answer, Need(NO_TOKENS)).error({})
+        reservation.observe(plan.door_buckets, answer)
         self._held[request_id] = reservation
         HELD.inc()
         return reservation
 
-    async def reserve(self, reservation: Reservation, tokens: int, ticket: Ticket | None = None) -> None:
-        """Tokens for the most the request may use, and with a ticket its place in its tenant's line of the
-        queue.
+    async def reserve(self, reservation: Reservation, tokens: Tokens, ticket: Ticket | None = None) -> None:
+        """The most that the request may use: tokens, and their money where there is a budget; with a ticket
+        also its place in its tenant's line of the queue.
 
-        Raises `RateLimited`, and then the reservation has ended.
+        Raises `RateLimited`, and then the reservation has ended; `Unavailable` where a hard budget can't be
+        kept, for no price is known.
         """
-        keys = reservation.keys
-        reservation.ticket = ticket
-        limits = [
-            reservation.tenant_limits.tokens_per_minute or 0,
-            reservation.key_limits.tokens_per_minute or 0,
-        ]
-        answer = await self._call(
-            RESERVE,
-            [
-                *keys.tokens,
-                *keys.requests,
-                *keys.leases,
-                keys.reservation(reservation.request_id),
-                keys.epoch,
-                *reservation.line,
-            ],
-            [*limits, tokens, reservation.request_id, *([ticket.floor, ticket.length] if ticket else [])],
-        )
-        verdict = Verdict.parse("tokens", answer[:9])
-        _count(verdict)
-        if verdict.state == 0:
+        plan = reservation.plan
+        reservation.tokens, reservation.ticket = tokens, ticket
+        reservation.money = self.worst(reservation)
+        answer = await self._reserve_one(reservation)
+        if answer.state == UNSEEDED:  # a new period, or a Redis that lost its memory
+            await self._seed(plan, self._store_of(reservation))
+            answer = await self._reserve_one(reservation)
+        limits = limits_of(plan.buckets, plan.leases, plan.counters)
+        _count(answer, limits, "tokens")
+        reservation.observe(plan.all_buckets, answer)
+        if answer.state == REFUSED:
             self._forget(reservation)
-            raise verdict.refusal(tokens, reservation.headers)
-        if verdict.state < 0:
+            need = Need(tokens, reservation.money)
+            raise Refusal.of(limits, answer, need).error(reservation.headers)
+        if answer.state in (ENDED, UNSEEDED):
             raise Unavailable("The request's reservation ran out before it was counted.")
-        reservation.tokens = tokens
-        if ticket is not None:
-            ticket.tag, ticket.credit = float(answer[9]), float(answer[10])
-        reservation.observe(verdict)
+        reservation.reserved = True
+        if ticket is not None and answer.tag is not None:
+            ticket.tag, ticket.credit = answer.tag, answer.credit
 
-    async def settle(self, reservation: Reservation, used: int) -> bool:
-        """Ends the reservation: unused tokens go back, the place is free. True for the one call that did it.
+    async def settle(self, reservation: Reservation, used: Used = NOTHING) -> bool:
+        """Ends the reservation: what was not used goes back, the place is free. True for the one call that
+        did it.
 
         Never raises: an end must not fail because Redis is away. It is then repeated until Redis is back, so
         that nobody's places stay taken for the length of a lease.
         """
+        await self._outage.turned()
         self._forget(reservation)
         try:
             return await self._settle_one(reservation, used)
         except Unavailable as error:
             log.warning("settle_failed", request=reservation.request_id, error=str(error.__cause__ or error))
             DECISIONS.labels("settle", "error").inc()
+            self._outage.begin()
             self._settle_later(reservation, used)
             return False
 
@@ -164,88 +123,165 @@ class Limiter:
         """Its client left and the request runs on, for a retry that needs the place. Never raises."""
         reservation.holds_place = False
         try:
-            with redis_errors():
-                for lease in reservation.keys.leases:
-                    await self._redis.zrem(lease, reservation.request_id)
+            await self._store_of(reservation).leave_place(reservation.plan, reservation.id)
         except Unavailable as error:
             log.warning("place_not_left", request=reservation.request_id, error=str(error.__cause__ or error))
 
+    async def look(self, plan: Plan, tokens: Tokens | None = None, money: int = 0) -> Looked:
+        """What a request of so much would be told (None: what is left, for nobody), and what is left of
+        everything. Takes nothing. Raises `Unavailable`."""
+        await self._outage.turned()
+        store: Store = self._outage.local or self._shared
+        looked = await store.look(plan, tokens or NO_TOKENS, money)
+        if looked.answer.state == UNSEEDED:
+            await self._seed(plan, store)
+            looked = await store.look(plan, tokens or NO_TOKENS, money)
+        return looked
+
+    def worst(self, reservation: Reservation) -> int:
+        """The most that it may cost, in units; 0 where there is no budget. Raises `Unavailable` when a hard
+        one can't be kept for want of a price."""
+        counters = reservation.plan.counters
+        if not counters:
+            return 0
+        row = None
+        if self._spending is not None and reservation.selector is not None:
+            row = self._spending.price_of(reservation.selector)
+        if row is not None:
+            return worst_price(row, reservation.tokens)
+        if any(each.hard for each in counters):
+            raise Unavailable(
+                "No price is known for this model, so its budget can't be kept.",
+                code="price_unknown",
+                retry_after_s=60.0,
+            )
+        return 0
+
     async def run(self) -> None:
-        """Renews what this worker holds, three times a lease, and settles late, until cancelled."""
+        """Renews what this worker holds, three times a lease, settles late, and waits for a Redis that is
+        away, until cancelled."""
         clock = asyncio.get_running_loop().time
-        every_s = self._lease_ms / 3000
+        every_s = self._lease_s / 3
         renew_at = clock() + every_s
         while True:
             await asyncio.sleep(min(ROUND_S, every_s))
             try:
+                if self._outage.local is not None:
+                    await self._shared.ping()
                 await self._settle_late()
+                await self._outage.end()
                 if clock() >= renew_at:
                     renew_at = clock() + every_s
                     for reservation in list(self._held.values()):
                         await self._renew_one(reservation)
             except Unavailable as error:
+                self._outage.begin()
                 log.warning("lease_renewal_failed", error=str(error.__cause__ or error))
 
-    def _settle_later(self, reservation: Reservation, used: int) -> None:
+    async def _admit_one(self, reservation: Reservation) -> Answer:
+        await self._outage.turned()
+        if self._outage.local is None:
+            try:
+                return await self._shared.admit(reservation.plan, reservation.id)
+            except Unavailable:  # a Redis that hung may carry it out yet
+                self._fall_back(reservation)
+        local = self._outage.local
+        assert local is not None
+        self._make_local(reservation)
+        answer = await local.admit(reservation.plan, reservation.id)
+        if answer.state == ADMITTED:
+            LOCAL_ADMITTED.inc()
+        return answer
+
+    async def _reserve_one(self, reservation: Reservation) -> Answer:
+        await self._outage.turned()
+        if not reservation.local:
+            try:
+                return await self._shared.reserve(
+                    reservation.plan,
+                    reservation.id,
+                    reservation.tokens,
+                    reservation.money,
+                    reservation.place(),
+                )
+            except Unavailable:
+                self._fall_back(reservation)
+                answer = await self._admit_one(reservation)
+                if answer.state == REFUSED:
+                    limits = limits_of(
+                        reservation.plan.door_buckets, reservation.plan.door_leases, reservation.plan.counters
+                    )
+                    self._forget(reservation)
+                    raise Refusal.of(limits, answer, Need(NO_TOKENS)).error({}) from None
+                return await self._reserve_one(reservation)
+        local = self._outage.local
+        assert local is not None, "what is local is taken over before an outage ends"
+        return await local.reserve(
+            reservation.plan, reservation.id, reservation.tokens, reservation.money, reservation.place()
+        )
+
+    def _fall_back(self, reservation: Reservation) -> None:
+        """What Redis may know of it is ended there once it is back; here it goes on under another id."""
+        ghost = Reservation(
+            reservation.request_id,
+            reservation.plan,
+            reservation.service_class,
+            reservation.epoch,
+            ticket=None if reservation.ticket is None else replace(reservation.ticket, served=False),
+            id=reservation.id,
+        )
+        self._settle_later(ghost, NOTHING)
+        self._outage.begin()
+        self._make_local(reservation)
+
+    @staticmethod
+    def _make_local(reservation: Reservation) -> None:
+        reservation.local = True
+        reservation.id = f"{reservation.request_id}~"
+
+    def _store_of(self, reservation: Reservation) -> Store:
+        local = self._outage.local
+        return local if reservation.local and local is not None else self._shared
+
+    def _price(self, reservation: Reservation, used: Used) -> int:
+        if not reservation.plan.counters or self._spending is None or reservation.selector is None:
+            return 0
+        row = self._spending.price_of(reservation.selector)
+        return 0 if row is None else real_price(row, used)
+
+    async def _seed(self, plan: Plan, store: Store) -> None:
+        """Tells a store what was charged in the periods that run. Raises `Unavailable`."""
+        if self._spending is None:
+            return
+        for counter in plan.counters:
+            await store.seed(counter, await self._spending.spent(counter))
+
+    def _settle_later(self, reservation: Reservation, used: Used) -> None:
         if len(self._unsettled) < MAX_UNSETTLED:
-            self._unsettled[reservation.request_id] = (reservation, used)
+            self._unsettled[reservation.id] = (reservation, used)
 
     async def _settle_late(self) -> None:
         """What could not be settled when it ended. A script that ran although its answer was lost changes
         nothing the second time."""
-        for request_id, (reservation, used) in list(self._unsettled.items()):
+        for name, (reservation, used) in list(self._unsettled.items()):
             await self._settle_one(reservation, used)
-            del self._unsettled[request_id]
+            del self._unsettled[name]
 
-    async def _admit_one(self, reservation: Reservation) -> Any:
-        keys, tenant, key = reservation.keys, reservation.tenant_limits, reservation.key_limits
-        return await self._call(
-            ADMIT,
-            [*keys.requests, *keys.leases, keys.reservation(reservation.request_id), keys.epoch],
-            [
-                tenant.requests_per_minute or 0,
-                key.requests_per_minute or 0,
-                *reservation.parallel,
-                reservation.request_id,
-                self._lease_ms,
-                REMEMBER_MS,
-            ],
+    async def _settle_one(self, reservation: Reservation, used: Used) -> bool:
+        ended, credit = await self._store_of(reservation).settle(
+            reservation.plan,
+            reservation.id,
+            used.tokens,
+            self._price(reservation, used),
+            reservation.place_used(used),
         )
-
-    async def _settle_one(self, reservation: Reservation, used: int) -> bool:
-        keys, ticket = reservation.keys, reservation.ticket
-        ended, credit = await self._call(
-            SETTLE,
-            [*keys.tokens, *keys.leases, keys.reservation(reservation.request_id), *reservation.line],
-            [
-                used,
-                reservation.request_id,
-                *([ticket.used_length(used), int(ticket.served)] if ticket else []),
-            ],
-        )
-        if ticket is not None and credit:
-            ticket.credit_after = float(credit)
-        return int(ended) == 1
+        if reservation.ticket is not None and credit is not None:
+            reservation.ticket.credit_after = credit
+        return ended
 
     async def _renew_one(self, reservation: Reservation) -> None:
-        keys = reservation.keys
-        await self._call(
-            RENEW,
-            [*keys.leases, keys.reservation(reservation.request_id)],
-            [
-                *(int(limit > 0 and reservation.holds_place) for limit in reservation.parallel),
-                reservation.request_id,
-                self._lease_ms,
-                REMEMBER_MS,
-            ],
-        )
-
-    async def _call(self, script: Script, keys: Sequence[RedisKey], args: Sequence[int | str | float]) -> Any:
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                return await script(self._redis, keys, args)
-        except TimeoutError as error:
-            raise Unavailable("The limiter cannot answer now. Try again shortly.") from error
+        if not reservation.local:
+            await self._shared.renew(reservation.plan, reservation.id, places=reservation.holds_place)
 
     def _forget(self, reservation: Reservation) -> None:
         if self._held.pop(reservation.request_id, None) is not None:
@@ -253,15 +289,28 @@ class Limiter:
 
 
 def _refuse_when_closed(principal: Principal) -> None:
-    """A limit of 0 lets nothing pass; to the scripts, 0 means that there is none."""
+    """A limit of 0 lets nothing pass."""
     for owner, limits in (("tenant", principal.tenant_limits), ("key", principal.key_limits)):
-        if 0 in (limits.requests_per_minute, limits.tokens_per_minute, limits.max_parallel):
+        if _is_closed(limits):
             DECISIONS.labels("closed", "refused").inc()
             error = RateLimited(f"A limit of this {owner} is 0: it may send nothing.", retry_after_s=60.0)
-            error.refusal = Refusal(f"{owner}.closed", 0, 1, 0)
+            error.refusal = Told(f"{owner}.closed", 0, 1, 0)
             raise error
 
 
-def _count(verdict: Verdict) -> None:
-    limit = "parallel" if verdict.refused_by.parallel else verdict.meter
-    DECISIONS.labels(limit, {1: "admitted", 0: "refused"}.get(verdict.state, "ended")).inc()
+def _is_closed(limits: Limits) -> bool:
+    return 0 in (
+        limits.requests_per_minute,
+        limits.tokens_per_minute,
+        limits.max_parallel,
+        limits.input_tokens_per_minute,
+        limits.output_tokens_per_minute,
+    )
+
+
+def _count(answer: Answer, limits: list[Limit], meter: str) -> None:
+    named = meter
+    if answer.state == REFUSED:
+        limit = limits[answer.which]
+        named = "parallel" if isinstance(limit, Lease) else limit.id.partition(".")[2]
+    DECISIONS.labels(named, {ADMITTED: "admitted", REFUSED: "refused"}.get(answer.state, "ended")).inc()

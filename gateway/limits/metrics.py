@@ -8,3 +8,11 @@ DECISIONS = Counter("motet_gateway_limit_decisions_total", "Decisions of the lim
 HELD = Gauge(
     "motet_gateway_reservations", "Reservations that requests in flight hold.", multiprocess_mode="livesum"
 )
+LOCAL = Gauge(
+    "motet_gateway_limits_local",
+    "Workers that can't reach Redis and keep to their share of each limit.",
+    multiprocess_mode="livesum",
+)
+LOCAL_ADMITTED = Counter(
+    "motet_gateway_limits_local_admitted_total", "Requests admitted by a worker's own share of the limits."
+)

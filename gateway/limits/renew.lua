@@ -1,19 +1,23 @@
--- Keeps a running request's places in its leases. One whose reservation has ended is left alone.
+-- Keeps a running request's places in its leases, and its money reserved. One whose reservation has ended is left alone.
 --
--- KEYS 1..2 leases (tenant, key), 3 reservation
--- ARGV 1..2 whether each lease is held (0 or 1), 3 reservation id, 4 lease in ms, 5 reservation memory in ms
+-- KEYS reservation, the door's leases, those that `reserve.lua` takes, the sorted sets of counters
+-- ARGV reservation id, lease in ms, reservation memory in ms, number of the door's leases, of the others, of counters
 -- Returns 1 when renewed, 0 when the reservation has ended.
-if redis.call('EXISTS', KEYS[3]) == 0 then
-  return 0
-end
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local lease_ms = tonumber(ARGV[4])
-for i = 1, 2 do
-  if ARGV[i] == '1' then
-    redis.call('ZADD', KEYS[i], string.format('%.0f', now + lease_ms * 1000), ARGV[3])
-    redis.call('PEXPIRE', KEYS[i], lease_ms + 60000)
+local reservation, id, lease_ms, remember_ms = next_key(), next_arg(), next_number(), next_arg()
+if redis.call('EXISTS', reservation) == 0 then return 0 end
+local until_us = text(now + lease_ms * 1000)
+local function hold(keys)
+  for _, key in ipairs(keys) do
+    redis.call('ZADD', key, until_us, id)
+    redis.call('PEXPIRE', key, lease_ms + 60000)
   end
 end
-redis.call('PEXPIRE', KEYS[3], ARGV[5])
+hold(read_keys())
+local later = read_keys()
+if redis.call('HEXISTS', reservation, 'reserved') == 1 then hold(later) end
+local member = redis.call('HGET', reservation, 'member')
+for _, key in ipairs(read_keys()) do
+  if member then redis.call('ZADD', key, 'XX', until_us, member) end
+end
+redis.call('PEXPIRE', reservation, remember_ms)
 return 1

@@ -1,34 +1,60 @@
--- Reserves a request's tokens in the tenant's and its key's tokens-per-minute bucket, all or nothing. When it
--- refuses, it also gives back what `admit.lua` took, so that a refused request has changed no counter.
+-- Reserves the most that a request may use: tokens in each bucket, money in each budget, and the request and place of its
+-- adapter's limits, all or nothing. When it refuses, it also gives back what `admit.lua` took, so that a refused request
+-- has changed no counter.
 --
--- KEYS 1..2 token buckets (tenant, key), 3..4 request buckets, 5..6 leases, 7 reservation, 8 epoch,
---      9 its tenant's line in the queue (absent: it does not wait)
--- ARGV 1..2 tokens a minute (0 = no limit), 3 tokens, 4 reservation id, 5 floor and 6 length (`share.lua`)
--- Returns {state, epoch, which, limit, available, wait_us, limit, remaining, reset_us}: state 1 = reserved (then also
--- tag and credit), 0 = refused, -1 = the reservation has ended already (nothing was changed).
-local epoch = redis.call('GET', KEYS[8]) or '-1'
-if redis.call('EXISTS', KEYS[7]) == 0 then
-  return {-1, epoch, 0, 0, 0, '0', 0, 0, '0'}
-end
-if redis.call('HEXISTS', KEYS[7], 'tokens') == 1 then
+-- KEYS reservation, epoch, buckets, leases, counters (two each), the door's buckets, the door's leases, then its tenant's
+--      line in the queue (absent: it does not wait)
+-- ARGV reservation id, lease in ms, 1 = whatever the limits say, money in two; buckets, leases and counters as for
+--      `admit.lua`; the door's buckets likewise (amount 0), number of its leases; floor and length (`share.lua`)
+-- Returns what `answer` says, of the door's buckets first: state 1 = reserved (then tag and credit at the end), 0 = refused, -1 = the reservation has
+-- ended already, -2 = what a budget spent is not known here, `which` (nothing was changed by the last two).
+local reservation, epoch_key = next_key(), next_key()
+local id, lease_ms, forced, w, p = next_arg(), next_number(), next_arg() == '1', next_number(), next_number()
+local epoch = redis.call('GET', epoch_key) or '-1'
+if redis.call('EXISTS', reservation) == 0 then return answer(-1, epoch, {}) end
+if redis.call('HEXISTS', reservation, 'reserved') == 1 then
   return redis.error_reply('MOTET tokens reserved twice')
 end
 
-local tokens = tonumber(ARGV[3])
-weigh(KEYS, ARGV, tokens)
-if refused > 0 then
-  local held = redis.call('HMGET', KEYS[7], 'r1', 'r2')
-  for i = 1, 2 do
-    local taken = tonumber(held[i])
-    if taken > 0 then keep(KEYS[i + 2], full_at(KEYS[i + 2]) - taken) end
+local buckets, leases, counters = read_buckets(), read_leases(), read_counters()
+for i, one in ipairs(counters) do
+  if not one.known then
+    refused = #buckets + #leases + i
+    return answer(-2, epoch, {})
   end
-  for i = 5, 6 do redis.call('ZREM', KEYS[i], ARGV[4]) end
-  redis.call('DEL', KEYS[7])
-  return {0, epoch, refused, refused_limit, available, string.format('%.0f', wait), unpack(least(ARGV))}
+end
+weigh_buckets(buckets)
+weigh_leases(leases, #buckets)
+weigh_counters(counters, #buckets + #leases, w, p)
+local door_buckets, door_leases = read_buckets(), read_keys()
+local all = {}
+for _, one in ipairs(door_buckets) do all[#all + 1] = one end
+for _, one in ipairs(buckets) do all[#all + 1] = one end
+if refused > 0 and not forced then
+  for i, one in ipairs(door_buckets) do
+    one.full = math.max(now, one.full - tonumber(redis.call('HGET', reservation, 'a' .. i) or '0'))
+    keep(one.key, one.full)
+  end
+  for _, key in ipairs(door_leases) do redis.call('ZREM', key, id) end
+  redis.call('DEL', reservation)
+  return answer(0, epoch, all)
 end
 
-take(KEYS)
-redis.call('HSET', KEYS[7], 'tokens', tokens, 't1', ARGV[1], 't2', ARGV[2])
-local answer = {1, epoch, 0, 0, 0, '0', unpack(least(ARGV))}
-answer[10], answer[11] = enter_line(KEYS[9], KEYS[7], ARGV[5], ARGV[6])
-return answer
+redis.call('HSET', reservation, 'reserved', 1)
+take_buckets(buckets, reservation, 'b')
+take_leases(leases, id, lease_ms)
+if #counters > 0 then
+  local member = id .. '|' .. text(w) .. '|' .. text(p)
+  redis.call('HSET', reservation, 'member', member)
+  for _, one in ipairs(counters) do
+    one.ow, one.op = plus(one.ow, one.op, w, p)
+    keep_counter(one)
+    redis.call('ZADD', one.holds, text(now + lease_ms * 1000), member)
+    redis.call('PEXPIRE', one.holds, 5400000)
+  end
+end
+refused = 0
+local found = answer(1, epoch, all)
+local tag, credit = enter_line(next_key(), reservation, next_arg(), next_arg())
+found[#found + 1], found[#found + 2] = tag, credit
+return found

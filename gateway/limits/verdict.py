@@ -1,98 +1,152 @@
-"""What a limit script answered, and how it is said to the client."""
+"""What a store answered, and how it is said to the client: headers, and a 429 that explains itself."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
+from gateway.billing.money import amount_text
 from gateway.errors import RateLimited
-from gateway.refusal import Refusal
+from gateway.limits.amounts import Meter, Tokens
+from gateway.limits.asks import Answer, Left
+from gateway.limits.levels import Bucket, Counter, Lease
+from gateway.refusal import Refusal as Told
 
-Meter = Literal["requests", "tokens"]
-
-LEASE_RETRY_S = 1.0
+LEASE_RETRY_S: Final = 1.0
 """When a place at a concurrency limit comes free can't be known; this is when asking again makes sense."""
 
+Limit = Bucket | Lease | Counter
 
-class Level(IntEnum):
-    """Which limit refused, as the scripts number them."""
 
-    NONE = 0
-    TENANT_RATE = 1
-    KEY_RATE = 2
-    TENANT_PARALLEL = 3
-    KEY_PARALLEL = 4
+def rate_headers(buckets: Sequence[Bucket], left: Sequence[Left]) -> dict[str, str]:
+    """`x-ratelimit-*` in OpenAI's form: of each meter, the bucket with the least left, as one atomic step
+    left it. Nothing where no limit is set."""
+    least: dict[Meter, tuple[Bucket, Left]] = {}
+    for bucket, state in zip(buckets, left, strict=True):
+        known = least.get(bucket.meter)
+        if known is None or state.remaining < known[1].remaining:
+            least[bucket.meter] = (bucket, state)
+    found = {}
+    for meter, (bucket, state) in least.items():
+        name = _HEADER[meter]
+        found[f"x-ratelimit-limit-{name}"] = str(bucket.limit)
+        found[f"x-ratelimit-remaining-{name}"] = str(state.remaining)
+        found[f"x-ratelimit-reset-{name}"] = duration(state.reset_us)
+    return found
 
-    @property
-    def owner(self) -> str:
-        return "key" if self in (Level.KEY_RATE, Level.KEY_PARALLEL) else "tenant"
 
-    @property
-    def parallel(self) -> bool:
-        return self in (Level.TENANT_PARALLEL, Level.KEY_PARALLEL)
+_HEADER: Final = {
+    Meter.REQUESTS: "requests",
+    Meter.TOKENS: "tokens",
+    Meter.INPUT: "input-tokens",
+    Meter.OUTPUT: "output-tokens",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """One script's answer. The bucket described is the one with the least left; `limit` 0 = there is none."""
+class Need:
+    """What the refused call asked for."""
 
-    meter: Meter
-    state: int  # 1 admitted, 0 refused, -1 the reservation had ended
-    epoch: int | None  # None = Redis knows of no change
-    refused_by: Level
-    refused_limit: int
-    available: int
-    wait_us: int
-    limit: int
-    remaining: int
-    reset_us: int
+    tokens: Tokens
+    money: int = 0  # units of 10⁻¹²
+
+    def of(self, limit: Limit) -> int | str:
+        """Money as a text, all else a number."""
+        match limit:
+            case Bucket():
+                return self.tokens.of(limit.meter)
+            case Lease():
+                return 1
+            case Counter():
+                return amount_text(self.money)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One limit that was met."""
+
+    limit: Limit
+    needed: int | str
+    available: int | str
+    retry_after_s: float
+    refill_at: datetime | None  # when the same call would pass; None where nobody can know
 
     @classmethod
-    def parse(cls, meter: Meter, answer: list[int | bytes]) -> Verdict:
-        state, epoch, which, refused_limit, available, wait, limit, remaining, reset = (
-            int(a) for a in answer
-        )
-        return cls(
-            meter,
-            state,
-            epoch if epoch >= 0 else None,
-            Level(which),
-            refused_limit,
-            available,
-            wait,
-            limit,
-            remaining,
-            reset,
-        )
+    def of(cls, limits: Sequence[Limit], answer: Answer, need: Need) -> Refusal:
+        limit = limits[answer.which]
+        now = datetime.now(UTC)
+        match limit:
+            case Bucket():
+                after_s = answer.wait_us / 1e6
+                at: datetime | None = now + timedelta(seconds=after_s)
+            case Lease():
+                after_s, at = LEASE_RETRY_S, None
+            case Counter():
+                after_s, at = max(1.0, (limit.end - now).total_seconds()), limit.end
+        available = amount_text(answer.available) if isinstance(limit, Counter) else answer.available
+        return cls(limit, need.of(limit), available, after_s, at)
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """`x-ratelimit-*` in OpenAI's form; empty where no limit is set."""
-        if not self.limit:
-            return {}
+    def details(self) -> dict[str, Any]:
+        """The object `limit` within the error."""
+        limit = self.limit
         return {
-            f"x-ratelimit-limit-{self.meter}": str(self.limit),
-            f"x-ratelimit-remaining-{self.meter}": str(self.remaining),
-            f"x-ratelimit-reset-{self.meter}": duration(self.reset_us),
+            "limit_id": limit.id,
+            "level": limit.level.value,
+            "limit": amount_text(limit.limit) if isinstance(limit, Counter) else limit.limit,
+            "needed": self.needed,
+            "available": self.available,
+            "retry_after_ms": max(1, round(self.retry_after_s * 1000 + 0.5)),
+            "refill_at": None if self.refill_at is None else f"{self.refill_at:%Y-%m-%dT%H:%M:%S.%fZ}",
         }
 
-    def refusal(self, needed: int, headers: dict[str, str]) -> RateLimited:
-        """The 429 that says which limit, what was needed, what was left, and when to come back."""
-        if self.refused_by.parallel:
-            retry_s, what = LEASE_RETRY_S, "requests at a time"
+    def error(self, headers: dict[str, str]) -> RateLimited:
+        """The 429. An SDK must not repeat what was refused for money."""
+        error = self._error(headers)
+        if isinstance(self.limit, Counter):
+            error.refusal = Told(self.limit.id)
         else:
-            retry_s, what = self.wait_us / 1e6, f"{self.meter} per minute"
-        message = (
-            f"Rate limit reached for {what} of this {self.refused_by.owner}: limit {self.refused_limit}, "
-            f"needed {needed}, available {self.available}. "
-            f"Please try again in {duration(round(retry_s * 1e6))}."
-        )
-        error = RateLimited(message, retry_after_s=retry_s, headers={**headers, **self.headers})
-        name = "max_parallel" if self.refused_by.parallel else f"{self.meter}_per_minute"
-        by = f"{self.refused_by.owner}.{name}"
-        error.refusal = Refusal(by, self.refused_limit, needed, self.available)
+            assert isinstance(self.needed, int)
+            assert isinstance(self.available, int)
+            error.refusal = Told(self.limit.id, self.limit.limit, self.needed, self.available)
         return error
+
+    def _error(self, headers: dict[str, str]) -> RateLimited:
+        limit, details = self.limit, self.details()
+        if isinstance(limit, Counter):
+            return RateLimited(
+                f"The budget of this {limit.level} for this {limit.period} is spent: "
+                f"limit {details['limit']}, needed {self.needed}, available {self.available}. "
+                f"It begins again at {details['refill_at']}.",
+                retry_after_s=self.retry_after_s,
+                code="insufficient_quota",
+                headers={**headers, "x-should-retry": "false"},
+                kind="insufficient_quota",
+                details={"limit": details},
+            )
+        what = "requests at a time" if isinstance(limit, Lease) else f"{_WORDS[limit.meter]} per minute"
+        return RateLimited(
+            f"Rate limit reached for {what} of this {limit.level}: limit {limit.limit}, "
+            f"needed {self.needed}, available {self.available}. "
+            f"Please try again in {duration(round(self.retry_after_s * 1e6))}.",
+            retry_after_s=self.retry_after_s,
+            headers=headers,
+            details={"limit": details},
+        )
+
+
+_WORDS: Final = {
+    Meter.REQUESTS: "requests",
+    Meter.TOKENS: "tokens",
+    Meter.INPUT: "input tokens",
+    Meter.OUTPUT: "output tokens",
+}
+
+
+def limits_of(*lists: Iterable[Limit]) -> list[Limit]:
+    """In the order in which a store numbers them."""
+    return [each for one in lists for each in one]
 
 
 def duration(microseconds: int) -> str:

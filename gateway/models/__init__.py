@@ -16,6 +16,7 @@ from gateway.models.base_model import BaseModel
 from gateway.models.billing_export import BillingExport
 from gateway.models.billing_period import BillingPeriod
 from gateway.models.billing_statement import BillingStatement
+from gateway.models.budget import BudgetRow
 from gateway.models.journal_cursor import JournalCursor
 from gateway.models.member import Member
 from gateway.models.offboarding import Offboarding, OffboardingState
@@ -55,6 +56,7 @@ __all__ = [
     "BillingExport",
     "BillingPeriod",
     "BillingStatement",
+    "BudgetRow",
     "JournalCursor",
     "Lifecycle",
     "Member",

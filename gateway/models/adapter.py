@@ -22,4 +22,9 @@ class Adapter(Base):
     base_id: Mapped[str] = mapped_column(ForeignKey("bases.base_id"))
     name: Mapped[str]
     last_number: Mapped[int] = mapped_column(server_default="0")  # numbers are never given out twice
+    requests_per_minute: Mapped[int | None]
+    tokens_per_minute: Mapped[int | None]
+    max_parallel: Mapped[int | None]
+    input_tokens_per_minute: Mapped[int | None]
+    output_tokens_per_minute: Mapped[int | None]
     created_at: Mapped[CreatedAt]

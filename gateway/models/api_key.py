@@ -41,6 +41,8 @@ class ApiKey(Base):
     requests_per_minute: Mapped[int | None]
     tokens_per_minute: Mapped[int | None]
     max_parallel: Mapped[int | None]
+    input_tokens_per_minute: Mapped[int | None]
+    output_tokens_per_minute: Mapped[int | None]
     created_at: Mapped[CreatedAt]
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]

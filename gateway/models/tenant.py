@@ -46,6 +46,8 @@ class Tenant(Base):
     tokens_per_minute: Mapped[int | None]
     max_parallel: Mapped[int | None]
     share_weight: Mapped[int] = mapped_column(server_default=text("1"))  # in the queue, beside other tenants
+    input_tokens_per_minute: Mapped[int | None]
+    output_tokens_per_minute: Mapped[int | None]
     response_cache: Mapped[str] = mapped_column(server_default=text("'off'"))  # CacheMode
     response_cache_age_s: Mapped[int] = mapped_column(server_default=text("3600"))
     cache_epoch: Mapped[int] = mapped_column(server_default=text("1"))  # moves when its caches are dropped

@@ -94,6 +94,11 @@ class FairQueue:
     def waiting(self) -> int:
         return self._scheduler.waiting
 
+    @property
+    def workers(self) -> int:
+        """That share the places, of all gateways, as last heard."""
+        return 1 if self._sharing is None else self._sharing.workers
+
     def share(
         self,
         exchange: Exchange,

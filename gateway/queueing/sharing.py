@@ -65,6 +65,10 @@ class Sharing:
         self._rejoins_until = float("-inf")
         self._poked = asyncio.Event()
 
+    @property
+    def workers(self) -> int:
+        return self._workers
+
     def poke(self) -> None:
         """Something changed that can't wait for the next beat."""
         self._poked.set()

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from gateway.db import Database
 from gateway.errors import NotFound, Unavailable
-from gateway.limits.keys import LimitKeys
+from gateway.limits.redis_store import reservation_key
 from gateway.models import UsageLedger
 from gateway.principal import TenantId
 from gateway.receipts.keys import ReceiptKey, ReceiptKeys
@@ -60,7 +60,7 @@ class Receipts:
         return self.keys.sign(_last(rows))
 
     async def _runs(self, tenant: TenantId, request_id: UUID) -> bool:
-        key = LimitKeys(TenantKeys(tenant), "").reservation(str(request_id))
+        key = reservation_key(TenantKeys(tenant), str(request_id))
         try:
             with redis_errors():
                 return bool(await self.redis.exists(key))

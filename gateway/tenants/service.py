@@ -13,6 +13,7 @@ from gateway.audit.service import Actor, Change, record
 from gateway.db import Database
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
+from gateway.limits.columns import limits_of
 from gateway.models import Lifecycle, Tenant, TenantStatus
 from gateway.paging import ById
 from gateway.principal import Admin, Limits, Principal, Scope, TenantId
@@ -113,7 +114,7 @@ class Tenants:
             tenant_name=row.name,
             key_id=f"admin:{admin.email}",
             scopes=scopes,
-            tenant_limits=Limits(row.requests_per_minute, row.tokens_per_minute, row.max_parallel),
+            tenant_limits=limits_of(row),
             key_limits=Limits(),
             salt=row.salt,
             epoch=row.epoch,

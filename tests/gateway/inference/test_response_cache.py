@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from gateway.inference import response_cache
+from gateway.limits.amounts import Tokens
 from gateway.principal import CacheMode, CachePolicy, TenantId
 from gateway.redis import PipedRedis
 from tests.gateway.inference.conftest import Keeping, Worker, cut_receipt, until
@@ -332,7 +333,7 @@ async def test_a_tenant_that_changes_while_it_is_counted_keeps_nothing(
     """An alias may have moved: the answer is of other weights than the name."""
     reserve = cached.walk._parts.limiter.reserve
 
-    async def moved(reservation: Any, tokens: int) -> None:
+    async def moved(reservation: Any, tokens: Tokens) -> None:
         await cached.redis.set(f"{{{cached.keys.now.tenant}}}:epoch", 5)
         await reserve(reservation, tokens)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from gateway.errors import RateLimited, Unavailable
+from gateway.limits.amounts import Tokens, Used
 from gateway.limits.limiter import Limiter
 from gateway.principal import Limits, Principal
 from gateway.redis import connect
@@ -45,20 +46,20 @@ async def _play(url: str, who: Principal, steps: list[tuple[str, int, int]], see
                 assert len(alive) >= 3
         elif step == "reserve" and held is not None and slot not in reserved:
             try:
-                await limiter.reserve(held, tokens)  # type: ignore[arg-type]  # a Reservation or None, see above
+                await limiter.reserve(held, Tokens(tokens))  # type: ignore[arg-type]  # a Reservation or None, see above
                 reserved[slot] = tokens
             except RateLimited:
                 del alive[slot]
         elif step == "settle" and held is not None:
             used = min(tokens, reserved.pop(slot, 0))
             ended = await asyncio.gather(
-                *(limiter.settle(held, used) for _ in range(random.Random(seed).randint(1, 3)))  # type: ignore[arg-type]  # same
+                *(limiter.settle(held, Used(used)) for _ in range(random.Random(seed).randint(1, 3)))  # type: ignore[arg-type]  # same
             )
             assert sum(ended) == 1
             charged += used
             del alive[slot]
         elif step == "crash" and held is not None:
-            await redis.zrem(held.keys.leases[1], held.request_id)  # type: ignore[attr-defined]  # what expiry does
+            await redis.zrem(held.plan.door_leases[0].key, held.request_id)  # type: ignore[attr-defined]  # what expiry does
             charged += reserved.pop(slot, 0)  # stays charged, as stated
             del alive[slot]
         assert await redis.zcard(_leases(who)) == len(alive)
@@ -85,9 +86,9 @@ async def test_finish_and_disconnect_race(redis: Redis, principal: Callable[...,
     for round_ in range(50):
         reservation = await limiter.admit(who, f"r{round_}")
         calls = [
-            limiter.reserve(reservation, 500),
-            limiter.settle(reservation, 10),
-            limiter.settle(reservation, 10),
+            limiter.reserve(reservation, Tokens(500)),
+            limiter.settle(reservation, Used(10)),
+            limiter.settle(reservation, Used(10)),
         ]
         random.Random(round_).shuffle(calls)
         answers = await asyncio.gather(*calls, return_exceptions=True)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from gateway.limits.amounts import Tokens
 from gateway.limits.limiter import Limiter
 from gateway.principal import Limits, Principal, TenantId
 from gateway.queueing.bounds import QueueLimits
@@ -177,7 +178,7 @@ async def _reserve_and_settle(url: str, steps: list[tuple[int, int, int, bool]])
         else:
             ticket, twin = Ticket(1, tokens, float(floor)), Ticket(1, tokens, float(floor))
             held = await limiter.admit(who, f"{uuid4()}-{number}")
-            await limiter.reserve(held, tokens, ticket)
+            await limiter.reserve(held, Tokens(tokens, 0), ticket)
             lines.enter("a", twin)
             assert (ticket.tag, ticket.credit) == (twin.tag, twin.credit)
             open_[slot] = (held, ticket, twin)

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from gateway.db import Database
 from gateway.ids import uuid7
-from gateway.limits.keys import LimitKeys
+from gateway.limits.redis_store import reservation_key
 from gateway.principal import TenantId
 from gateway.receipts.keys import ReceiptKey, key_that_signed
 from gateway.receipts.receipt import parse
@@ -82,7 +82,7 @@ async def test_what_runs_or_is_on_its_way_is_pending(
     mine, theirs = await new_tenant(), await new_tenant()
     headers, others = (new_key(client, operator, each, "inference") for each in (mine, theirs))
     running = uuid7()
-    await redis.set(LimitKeys(TenantKeys(mine), "").reservation(str(running)), "1", px=5_000)
+    await redis.set(reservation_key(TenantKeys(mine), str(running)), "1", px=5_000)
     services = client.app.state.services
     assert isinstance(services, Services)
     written = make_event(tenant_id=mine)

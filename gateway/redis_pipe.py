@@ -11,7 +11,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import hiredis
 from redis import exceptions as errors
@@ -23,7 +23,7 @@ MAX_WAITING: Final = 16_384
 Argument = str | bytes | int | float | memoryview
 
 
-class ScriptPipe(asyncio.Protocol):
+class ScriptPipe:
     """One connection, made at the first call and again after it was lost. Owned by one event loop.
 
     Nothing is sent twice: a call whose connection is lost may have run, and its caller hears that it failed.
@@ -32,7 +32,9 @@ class ScriptPipe(asyncio.Protocol):
     def __init__(self, url: str, timeout_s: float) -> None:
         self._target = parse_url(url)
         self._timeout_s = timeout_s
+        self._link: _Link | None = None
         self._transport: asyncio.Transport | None = None
+        self._ready = False  # the server knows who we are
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._outgoing: list[bytes] = []
@@ -41,7 +43,7 @@ class ScriptPipe(asyncio.Protocol):
 
     async def call(self, *command: Argument) -> Any:
         """The server's answer. Raises `RedisError`: its own, or that it can't be reached or is silent."""
-        if self._transport is None or self._transport.is_closing():
+        if not self._ready:
             await self._connect()
         return await self._send(command)
 
@@ -84,16 +86,17 @@ class ScriptPipe(asyncio.Protocol):
             self._watch = loop.call_at(due, self._look)
             return
         self._fail(errors.TimeoutError(f"Redis did not answer within {self._timeout_s:g} s."))
-        if self._transport is not None:
-            self._transport.abort()
+        self._drop()
 
-    # what asyncio calls
+    # what its connection tells
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by type
+    def made(self, link: _Link, transport: asyncio.Transport) -> None:
+        self._link, self._transport = link, transport
         self._reader = hiredis.Reader()
 
-    def data_received(self, data: bytes) -> None:
+    def received(self, link: _Link, data: bytes) -> None:
+        if link is not self._link:  # one that was given up: its answers are nobody's
+            return
         self._reader.feed(data)
         while (answer := self._reader.gets()) is not False:
             waits, _ = self._waiting.popleft()
@@ -104,8 +107,10 @@ class ScriptPipe(asyncio.Protocol):
             else:
                 waits.set_result(answer)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
+    def lost(self, link: _Link, error: Exception | None) -> None:
+        if link is not self._link:
+            return
+        self._link, self._transport, self._ready = None, None, False
         self._fail(errors.ConnectionError(f"The connection to Redis was lost: {error}"))
 
     def _fail(self, error: errors.RedisError) -> None:
@@ -130,10 +135,10 @@ class ScriptPipe(asyncio.Protocol):
         try:
             async with asyncio.timeout(self._timeout_s):
                 if path := target.get("path"):
-                    await loop.create_unix_connection(lambda: self, path)
+                    await loop.create_unix_connection(lambda: _Link(self), path)
                 else:
                     host, port = target.get("host", "localhost"), target.get("port", 6379)
-                    await loop.create_connection(lambda: self, host, port, ssl=self._tls())
+                    await loop.create_connection(lambda: _Link(self), host, port, ssl=self._tls())
                 await self._introduce()
         except TimeoutError as error:
             self._drop()
@@ -151,16 +156,33 @@ class ScriptPipe(asyncio.Protocol):
             await self._send(["AUTH", user, password] if user else ["AUTH", password])
         if db := target.get("db"):
             await self._send(["SELECT", db])
+        self._ready = True
 
     def _drop(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-            self._transport = None
+        self._link, self._transport, self._ready = None, None, False
 
     def _tls(self) -> ssl.SSLContext | None:
         if "connection_class" not in self._target:
             return None
         return ssl.create_default_context(cafile=str(self._target.get("ssl_ca_certs") or "") or None)
+
+
+class _Link(asyncio.Protocol):
+    """One connection. After it was given up, what it still tells means nothing."""
+
+    def __init__(self, pipe: ScriptPipe) -> None:
+        self._pipe = pipe
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pipe.made(self, cast(asyncio.Transport, transport))  # uvloop's is none by type
+
+    def data_received(self, data: bytes) -> None:
+        self._pipe.received(self, data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._pipe.lost(self, error)
 
 
 def _as_redis_error(answer: Exception) -> errors.RedisError:

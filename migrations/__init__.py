@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, make_url, pool
 from sqlalchemy.ext.asyncio import create_async_engine
+
+if TYPE_CHECKING:  # a worker asks which revision it was made for, and migrates nothing
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
 LOCK = 0x6D6F7465745F6462  # advisory lock: two starts at once migrate one after the other
 
@@ -48,30 +49,42 @@ def async_url(url: str) -> URL:
     return made.difference_update_query(["sslmode"]).update_query_dict({"ssl": mode})
 
 
+def _scripts() -> ScriptDirectory:
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    return ScriptDirectory.from_config(_config())
+
+
 def head() -> str:
     """The revision that this code was written for."""
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
+    revision = _scripts().get_current_head()
     assert revision is not None
     return revision
 
 
 def knows(revision: str) -> bool:
     """Whether this code has a migration of that name, so that it knows what the schema was then."""
-    return revision in {each.revision for each in ScriptDirectory.from_config(_config()).walk_revisions()}
+    return revision in {each.revision for each in _scripts().walk_revisions()}
 
 
 def current(connection: Connection) -> str | None:
     """The revision that the database is at; None before the first migration."""
+    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
+
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def _run(connection: Connection, revision: str, down: bool) -> None:
+    from alembic import command  # noqa: PLC0415
+
     config = _config()
     config.attributes["connection"] = connection
     (command.downgrade if down else command.upgrade)(config, revision)
 
 
 def _config() -> Config:
+    from alembic.config import Config  # noqa: PLC0415
+
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent))
     config.set_main_option("path_separator", "os")

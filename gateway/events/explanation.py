@@ -26,6 +26,7 @@ CODES: Final = {
     "tenant_suspended": "Its tenant is suspended.",
     "invalid_api_key": "Its key was revoked or ran out.",
     "model_not_found": "The model does not exist, or this key may not use it.",
+    "unknown_parameter": "It has a field that does not exist.",
     "context_length_exceeded": "It needs more tokens than the model's context holds.",
     "request_too_large": "Its body is larger than is taken.",
     "request_timeout": "Its body did not arrive in time.",

@@ -11,8 +11,10 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import structlog
 
+from adapters.wire import ChatRequest, CompletionRequest
 from gateway.envelope import client_request_id_of, request_id_of
 from gateway.events.budget import Budget
 from gateway.events.event import Outcome, RequestEvent
@@ -35,8 +37,10 @@ RING: Final = 10_000
 
 RETRIES: Final = b"x-stainless-retry-count"
 
-_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,191}")
-_PARAM = re.compile(r"[A-Za-z_][A-Za-z0-9_.\[\]-]{0,63}")
+_FIELDS: Final = frozenset(
+    field.encode_name for wire in (ChatRequest, CompletionRequest) for field in msgspec.structs.fields(wire)
+)
+_PARAM = re.compile(r"([a-z_]+)[a-z0-9_.\[\]-]{0,63}")
 
 
 class Recorder:
@@ -190,7 +194,7 @@ _LATER_STEPS: Final = tuple((int(step), f"{step.name.lower()}_ms") for step in S
 def _put_request(event: RequestEvent, trace: Trace) -> None:
     if (request := trace.request) is not None:
         event.stream = request.streaming
-        event.model = request.model if _MODEL.fullmatch(request.model) else None
+        event.model = request.model if trace.resolved is not None else None
     if (resolved := trace.resolved) is not None:
         event.base_id = resolved.base_id
         if (adapter := resolved.adapter) is not None:
@@ -201,7 +205,8 @@ def _put_request(event: RequestEvent, trace: Trace) -> None:
 def _put_refusal(event: RequestEvent, trace: Trace) -> None:
     if (error := trace.error) is None:
         return
-    if error.param is not None and _PARAM.fullmatch(error.param):
+    named = _PARAM.fullmatch(error.param or "")
+    if named is not None and named[1] in _FIELDS:  # what a client made up may be anything, a secret too
         event.error_param = error.param
     if (wait_ms := error.headers.get("retry-after-ms")) is not None:
         event.retry_after_ms = int(wait_ms)

@@ -50,6 +50,8 @@ from gateway.usage.journal import Journal
 
 log = structlog.get_logger(__name__)
 
+Work = Callable[[], Coroutine[Any, Any, None]]
+
 AGAIN_S = 1.0
 """Pause before a background task that failed begins again."""
 
@@ -138,21 +140,13 @@ async def open_serving(needs: Needs) -> AsyncIterator[Serving]:
         await _know(fleet)
         run_queue, drain = queue.run, lambda: run_drain(needs.db, journal)
         prices = partial(receipts.prices.run, needs.db)
-        for work in (
-            registry.run,
-            fleet.roster.run,
-            limiter.run,
-            spending.run,
-            replays.run,
-            run_queue,
-            drain,
-            prices,
-            writer.run,
-        ):
+        runs: list[Work] = [registry.run, fleet.roster.run, limiter.run, spending.run, replays.run]
+        runs += [writer.run, run_queue, drain, prices]
+        for work in runs:
             stack.push_async_callback(_stop, asyncio.create_task(_for_ever(work)))
-        open_requests = OpenRequests(settings.open_requests, settings.open_requests_tenant)
+        opened = OpenRequests(settings.open_requests, settings.open_requests_tenant)
         probe = Probe(walk, needs.base)
-        yield Serving(walk, probe, fleet, queue, open_requests, recorder, limiter, parts.counter)
+        yield Serving(walk, probe, fleet, queue, opened, recorder, limiter, parts.counter)
 
 
 def _fleet(needs: Needs, session: ReplicaSession, queue: FairQueue, pool: str) -> Fleet:
@@ -231,7 +225,7 @@ async def _know(fleet: Fleet) -> None:
             log.warning("roster_not_read", reason=error.message)
 
 
-async def _for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _for_ever(work: Work) -> None:
     """These never end by themselves: a fault in one is said, and costs a pause only. A worker that stopped to
     poll, renew or drain would look well and answer wrongly."""
     while True:

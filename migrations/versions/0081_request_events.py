@@ -141,7 +141,7 @@ def upgrade() -> None:
         KEEP,
         "REVOKE ALL ON FUNCTION motet_keep_request_events(int, int) FROM PUBLIC",
         "GRANT EXECUTE ON FUNCTION motet_keep_request_events(int, int) TO motet_system",
-        "GRANT SELECT, INSERT ON request_events TO motet_system",
+        "GRANT SELECT, INSERT, DELETE ON request_events TO motet_system",
         MINUTES,
         "CREATE INDEX request_minutes_at ON request_minutes (at)",
         "CREATE INDEX request_minutes_span ON request_minutes (span_s, at)",

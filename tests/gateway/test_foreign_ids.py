@@ -47,6 +47,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "patch /members/{member_id}": {"role": "viewer"},
     "put /members/{member_id}/password": {"password": "correct horse battery"},
     "post /members/{member_id}/tokens": {"name": "x"},
+    "patch /keys/{key_id}/limits": {"max_parallel": 1},
+    "patch /adapters/{name}/limits": {"max_parallel": 1},
     "patch /webhooks/{endpoint_id}": {"description": "x"},
     "post /webhooks/{endpoint_id}/rotate": {},
     "post /webhooks/{endpoint_id}/ping": {},

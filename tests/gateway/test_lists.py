@@ -23,6 +23,7 @@ NOT_PAGED = {
     "/api/v1/tenants/{tenant}/usage": "the same",
     "/v1/usage/receipt-keys": "two at most",
     "/api/v1/tenants/{tenant}/usage/receipt-keys": "the same",
+    "/v1/limits": "what one key is held to: fifteen at most",
     "/v1/webhooks": "16 at most",
     "/api/v1/tenants/{tenant}/webhooks": "the same",
     "/v1/metrics/requests": "a report in at most 1,500 steps",

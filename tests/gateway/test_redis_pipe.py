@@ -38,6 +38,16 @@ async def test_each_caller_gets_its_own_answer(pipe: ScriptPipe) -> None:
     assert answers == [[str(n).encode(), b"PONG"] for n in range(500)]
 
 
+async def test_nobody_comes_before_the_introduction(redis_url: str) -> None:
+    for _ in range(20):
+        pipe, calls = ScriptPipe(redis_url, 2.0), []
+        for _ in range(40):  # each a turn of the loop later, so that some come while it connects
+            calls.append(asyncio.create_task(pipe.call("PING")))
+            await asyncio.sleep(0)
+        assert set(await asyncio.gather(*calls)) == {b"PONG"}
+        await pipe.close()
+
+
 async def test_an_error_is_its_callers_alone(pipe: ScriptPipe) -> None:
     commands: list[tuple[str, ...]] = [
         ("ECHO", "a"),

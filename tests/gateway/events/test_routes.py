@@ -142,5 +142,5 @@ async def test_a_worker_writes_what_it_turned_away(
     assert found == wanted
     stories = [client.get(f"/v1/requests/{one}", headers=headers).json() for one in wanted]
     assert [story["at_step"] for story in stories] == ["resolve", "auth"]
-    assert [story["request"]["model"] for story in stories] == ["nothing-like-it", None]
+    assert [story["request"]["model"] for story in stories] == [None, None]
     assert "lacks the scope" in stories[1]["explanation"]

@@ -132,7 +132,7 @@ async def test_a_place_that_is_taken_says_so(
     ("body", "code", "step", "says"),
     [
         (ask(model="nobody/secret"), "model_not_found", "resolve", "The model does not exist"),
-        (ask(colour="red"), "unknown_parameter", "resolve", "Its field 'colour' is not valid."),
+        (ask(colour="red"), "unknown_parameter", "resolve", "It has a field that does not exist."),
         (ask(max_tokens=10_000_000), "context_length_exceeded", "count", "At most 8,192, it has 10,000,0"),
         (
             ask(messages=[{"role": "user", "content": "a b " * 20_000}]),

@@ -100,7 +100,8 @@ async def test_an_adapter_that_loads_for_long_keeps_its_client(
         heard = await answer.read()
     events = [frame for frame in heard.split(b"\n\n") if frame]
     assert COMMENT.strip() in events[1:-1]
-    assert all(frame == COMMENT.strip() or frame.startswith(b"data: {") for frame in events[:-1])
+    receipt = b": motet-receipt "
+    assert all(frame == COMMENT.strip() or frame.startswith((b"data: {", receipt)) for frame in events[:-1])
     assert not any(line.startswith((b"id:", b"event:", b"retry:")) for line in heard.splitlines())
     assert b"data: \n" not in heard
     assert b"data:\n" not in heard
@@ -136,7 +137,9 @@ async def test_of_a_replicas_headers_only_the_type_of_a_whole_answer_is_passed_o
         names = {name.lower() for name in answer.headers}
         await answer.read()
     framing = (
-        {"transfer-encoding", "x-accel-buffering"} if stream else {"content-length", "openai-processing-ms"}
+        {"transfer-encoding", "x-accel-buffering"}
+        if stream
+        else {"content-length", "openai-processing-ms", "x-motet-receipt"}
     )
     assert names == OURS | framing
     assert answer.headers["cache-control"] == ("no-cache" if stream else "no-store")
@@ -163,7 +166,7 @@ async def test_of_a_clients_headers_none_is_passed_on(
     names = {name.lower() for name in seen.headers}
     ours = ("request", "attempt", "tenant", "key", "salt", "class", "deadline-ms", "max-tokens", "purpose")
     of_adapter = ("artefact", "owner", "version")
-    http_ones = {"host", "accept", "accept-encoding", "authorization", "content-type", "content-length"}
+    http_ones = {"host", "accept-encoding", "authorization", "content-type", "content-length"}
     assert names == {f"x-motet-{name}" for name in (*ours, *of_adapter)} | http_ones
     assert not set(claimed.values()) & {seen.headers[name] for name in seen.headers}
     assert seen.headers["x-motet-tenant"] == str(worker.keys.now.tenant)

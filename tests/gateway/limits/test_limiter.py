@@ -23,8 +23,9 @@ Picture = dict[str | bytes, bytes | None]
 
 
 async def picture(redis: Redis) -> Picture:
-    """Every key with its serialized value."""
-    return {key: await redis.dump(key) for key in await redis.keys("*")}
+    """Every key of a tenant with its serialized value."""
+    keys = [key for key in await redis.keys("*") if b"{motet-" not in bytes(key)]
+    return {key: await redis.dump(key) for key in keys}
 
 
 async def try_admit(limiter: Limiter, who: Principal, request: str, tokens: int) -> Reservation | None:

@@ -33,6 +33,7 @@ class ScriptPipe(asyncio.Protocol):
         self._target = parse_url(url)
         self._timeout_s = timeout_s
         self._transport: asyncio.Transport | None = None
+        self._introduced = False  # before it, a call would reach a server that doesn't know us yet
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._outgoing: list[bytes] = []
@@ -41,7 +42,7 @@ class ScriptPipe(asyncio.Protocol):
 
     async def call(self, *command: Argument) -> Any:
         """The server's answer. Raises `RedisError`: its own, or that it can't be reached or is silent."""
-        if self._transport is None or self._transport.is_closing():
+        if not self._introduced or self._transport is None or self._transport.is_closing():
             await self._connect()
         return await self._send(command)
 
@@ -90,6 +91,7 @@ class ScriptPipe(asyncio.Protocol):
     # what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._introduced = False
         self._transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by type
         self._reader = hiredis.Reader()
 
@@ -151,6 +153,7 @@ class ScriptPipe(asyncio.Protocol):
             await self._send(["AUTH", user, password] if user else ["AUTH", password])
         if db := target.get("db"):
             await self._send(["SELECT", db])
+        self._introduced = True
 
     def _drop(self) -> None:
         if self._transport is not None:

@@ -25,7 +25,7 @@ CHAT = "/v1/chat/completions"
 @pytest.fixture(scope="module")
 def opened(gateway: TestClient[Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient[Any]]:
     """The same application with origins named; preflights and refused requests need none of its services."""
-    settings: Settings = gateway.app.state.services.settings  # type: ignore[attr-defined]
+    settings: Settings = gateway.app.state.services.settings
     app = create_app(settings.model_copy(update={"cors_origins": f"{APP}, http://localhost:3000"}))
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client

@@ -66,7 +66,7 @@ async def test_a_worker_on_its_way_out_ends_each_connection_with_its_answer() ->
 
 
 def test_a_worker_on_its_way_out_is_not_ready(client: TestClient[Any]) -> None:
-    leaving = client.app.state.leaving  # type: ignore[attr-defined]
+    leaving = client.app.state.leaving
     assert client.get("/readyz").status_code == 200
     leaving.begun = True
     try:

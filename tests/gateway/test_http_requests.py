@@ -25,7 +25,7 @@ PIECE = 64 * 1024
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """Says what it was asked; `/flood` sends more than any socket takes, `/whole` that in one piece."""
-    path, size, more = scope["path"], 0, True  # type: ignore[typeddict-item]
+    path, size, more = scope["path"], 0, True
     while more:
         message = await receive()
         if message["type"] != "http.request":

@@ -85,7 +85,7 @@ class Envelope:
         request_id = uuid7()
         state = scope.setdefault("state", {})
         state["request_id"], state["began"] = request_id, time.monotonic()
-        exchange = _Exchange(scope, send, request_id, ends_connection=self._leaving.begun)
+        exchange = _Exchange(scope, send, request_id, self._leaving)
         if self._logged_through is not None:
             exchange.client = str(client_address(scope, self._logged_through))
         with structlog.contextvars.bound_contextvars(request_id=str(request_id)):
@@ -133,8 +133,8 @@ class _Exchange:
 
     client: str | None = None
 
-    def __init__(self, scope: Scope, send: Send, request_id: UUID, *, ends_connection: bool) -> None:
-        self._ends_connection = ends_connection
+    def __init__(self, scope: Scope, send: Send, request_id: UUID, leaving: Leaving) -> None:
+        self._leaving = leaving
         self._scope = scope
         self._send = send
         self._request_id = request_id
@@ -167,7 +167,7 @@ class _Exchange:
         headers = list(message.get("headers", []))  # type: ignore[call-overload]  # a union of messages
         present = {name.lower() for name, _ in headers}
         own = [(b"x-request-id", str(self._request_id).encode()), *SECURITY_HEADERS, API_POLICY, NO_STORE]
-        if self._ends_connection:
+        if self._leaving.begun:
             own.append((b"connection", b"close"))
         return [*headers, *(pair for pair in own if pair[0] not in present)]
 

@@ -149,7 +149,7 @@ class Parent:
         )
 
     def _stop(self) -> None:
-        """Terminate all at once, wait for the drain, kill what is left. A second signal goes on to them."""
+        """Terminate all at once, wait for the drain, kill what is left. Further signals go on to them."""
         alive = [worker.process for worker in self.workers if worker.process is not None]
         self.listener.close()  # they have it too: when the last of them stops to listen, nobody does
         deadline = time.monotonic() + self.settings.drain_notice_s + self.settings.drain_s + KILL_AFTER_S
@@ -157,7 +157,7 @@ class Parent:
         while (alive := [process for process in alive if process.poll() is None]) and (
             time.monotonic() < deadline
         ):
-            if told < min(2, max(1, self.num_signals)):
+            if told < max(1, self.num_signals):
                 told += 1
                 for process in alive:
                     process.send_signal(signal.SIGTERM)

@@ -127,3 +127,14 @@ async def test_a_closed_pipe_says_so(pipe: ScriptPipe) -> None:
     await pipe.close()
     with pytest.raises(errors.ConnectionError):
         await pipe.call("PING")
+
+
+async def test_no_call_goes_out_before_the_connection_is_introduced(pipe: ScriptPipe) -> None:
+    """A server with a password answers nothing before it, and hangs up on a script."""
+
+    async def late(turns: int) -> object:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return await pipe.call("EVAL", "return #ARGV", 0, *range(16))
+
+    assert await asyncio.gather(*(late(turns) for turns in range(600))) == [16] * 600

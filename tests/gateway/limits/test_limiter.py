@@ -24,7 +24,7 @@ Picture = dict[str | bytes, bytes | None]
 
 async def picture(redis: Redis) -> Picture:
     """Every key of a tenant with its serialized value."""
-    keys = [key for key in await redis.keys("*") if b"{motet-" not in bytes(key)]
+    keys = [key for key in await redis.keys("*") if not str(key).startswith("b'{motet-")]
     return {key: await redis.dump(key) for key in keys}
 
 

@@ -16,6 +16,7 @@ import jinja2
 import msgspec
 from tokenizers import Encoding, Tokenizer
 
+from adapters.ascii_bpe import AsciiWords
 from adapters.base import longest_token_bytes
 from adapters.refusal import RequestRefused
 from adapters.template import TemplateRefused, chat_template_source, compile_template, special_tokens
@@ -45,6 +46,7 @@ class PromptEncoder:
         self.tokenizer.no_truncation()
         self.longest_token_bytes: int | None = longest_token_bytes(facts)
         self._floor = token_floor(facts)
+        self._words = AsciiWords.of(facts, self.tokenizer)
         self._longest_added = max(
             (len(token["content"]) for token in facts.get("added_tokens") or []), default=0
         )
@@ -98,6 +100,10 @@ class PromptEncoder:
             _refuse_length(limit, param)
 
     def _encode(self, text: str, limit: int, param: str, *, special: bool) -> list[int]:
+        if self._words is not None and len(text) < UNLOCKED_CHARS and len(text) <= limit:
+            known = self._words.encode(text)
+            if known is not None:
+                return known
         length = max(1, limit) * FIRST_PREFIX_CHARS_PER_TOKEN
         if len(text) > limit and self._floor is not None and self._floor.passes(text.encode(), limit):
             _refuse_length(limit, param)

@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 KEEP_ALIVE: Final = b": ka\n\n"
 KEEP_ALIVE_S: Final = 15.0
+LEAST_LOOK_S: Final = 0.01
 EVENT_STREAM: Final = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
@@ -38,6 +39,8 @@ class Client:
         self._send = send
         self._patience_s = write_timeout_s  # of all writes: who reads a little now and then holds a place too
         self.keep_alive_s = keep_alive_s
+        self._walk: asyncio.Task[Any] | None = None  # while it is watched
+        self._writing_since: float | None = None
         self.started = False
         self.finished = False
         self.gone = False
@@ -45,10 +48,12 @@ class Client:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """While the block runs, a client that leaves raises `ClientGone` in it, wherever it waits."""
-        walk = asyncio.current_task()
+        """While the block runs, a client that leaves raises `ClientGone` in it, wherever it waits, and so
+        does one that leaves bytes unread for too long."""
+        self._walk = walk = asyncio.current_task()
         assert walk is not None
         watcher = asyncio.create_task(self._watch(walk), name="client-watch")
+        self._looks = asyncio.get_running_loop().call_later(self._patience_s, self._look)
         try:
             yield
         except asyncio.CancelledError:
@@ -58,6 +63,19 @@ class Client:
             raise ClientGone from None
         finally:
             watcher.cancel()
+            self._looks.cancel()
+            self._walk = None
+
+    def _look(self) -> None:
+        """One timer for all writes of an answer: one for each would cost more than the write."""
+        pause_s = self._patience_s
+        if self._writing_since is not None:
+            pause_s -= time.monotonic() - self._writing_since
+            if pause_s <= 0 and self._walk is not None:
+                self.gone = True
+                self._walk.cancel()
+                return
+        self._looks = asyncio.get_running_loop().call_later(max(LEAST_LOOK_S, pause_s), self._look)
 
     async def _watch(self, walk: asyncio.Task[Any]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -108,14 +126,26 @@ class Client:
 
     async def _put(self, data: bytes, more: bool) -> None:
         self.finished = not more
-        began = time.monotonic()
-        try:
+        if self._walk is not None:
+            await self._write(data, more)
+            return
+        try:  # nobody watches any more
             async with asyncio.timeout(self._patience_s):
-                await self._send({"type": "http.response.body", "body": data, "more_body": more})
+                await self._write(data, more)
         except TimeoutError:
             self.gone = True
             raise ClientGone from None
+
+    async def _write(self, data: bytes, more: bool) -> None:
+        self._writing_since = began = time.monotonic()
+        try:
+            await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        finally:
+            self._writing_since = None
         self._patience_s -= time.monotonic() - began
+        if self._patience_s <= 0 and more:
+            self.gone = True
+            raise ClientGone
 
 
 def error_frame(error: ApiError) -> bytes:

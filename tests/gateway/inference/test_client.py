@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 
 import pytest
 from litestar.types import HTTPReceiveMessage, Message
@@ -29,19 +30,34 @@ class Slow:
             self.taken += 1
 
 
-async def test_who_reads_a_little_now_and_then_does_not_hold_its_place_for_ever() -> None:
+@pytest.mark.parametrize("watched", [True, False])
+async def test_who_reads_a_little_now_and_then_does_not_hold_its_place_for_ever(watched: bool) -> None:
     slow = Slow(PATIENCE_S / 4)
     client = Client(nothing, slow, write_timeout_s=PATIENCE_S)
     began = time.monotonic()
 
     async def answer() -> None:
-        for _ in range(100):
-            await client.write(b"data: {}\n\n")
+        with client.watched() if watched else nullcontext():
+            for _ in range(100):
+                await client.write(b"data: {}\n\n")
 
     with pytest.raises(ClientGone):
         await answer()
     assert slow.taken <= 4
     assert time.monotonic() - began < 4 * PATIENCE_S
+    assert client.gone
+
+
+@pytest.mark.parametrize("watched", [True, False])
+async def test_who_takes_nothing_is_left_within_the_write(watched: bool) -> None:
+    client = Client(nothing, Slow(60.0), write_timeout_s=PATIENCE_S)
+
+    async def answer() -> None:
+        with client.watched() if watched else nullcontext():
+            await client.write(b"data: {}\n\n")
+
+    with pytest.raises(ClientGone):
+        await asyncio.wait_for(answer(), 30)
     assert client.gone
 
 

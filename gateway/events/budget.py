@@ -3,9 +3,9 @@ can't fill the table, and what it was can still be seen.
 
 In a minute and kind, the first `most` are kept whole. Of the next `most` every 2nd, of the next 2 x `most`
 every 8th, of the next 4 x `most` every 32nd, and so on: in each octave half as many as in the one before, and
-its first. So of any number at most 2 x `most` are kept, and one more for each octave. Each stands for itself and for those
-that were left out before it. Refusals have a budget of their own: a client that is turned away in a loop
-hides none of the requests that are served.
+its first. So of any number at most 2 x `most` are kept, and one more for each octave. Each stands for itself
+and for those that were left out before it. Refusals have a budget of their own: a client that is turned away
+in a loop hides none of the requests that are served.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`motet tenants|keys|adapters|usage|billing|requests` as a person runs them: clients of the API and nothing more."""
+"""`motet tenants|keys|adapters|usage|billing|requests` as a person runs them: clients of the API, no more."""
 
 from __future__ import annotations
 

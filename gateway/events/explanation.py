@@ -121,8 +121,9 @@ def _why(row: RequestEvent) -> str:
     if by == "queue.deadline":
         return f"{CODES['queue_timeout']} It could wait {_span(row.refused_limit)}."
     if name.startswith("budget_"):  # money, in units of 10⁻¹²
+        period = name.removeprefix("budget_")
         return (
-            f"The budget of this {owner} for its {name.removeprefix('budget_')} is {_money(row.refused_limit)}:"
+            f"The budget of this {owner} for its {period} is {_money(row.refused_limit)}:"
             f" needed {_money(row.refused_needed)}, available {_money(row.refused_available)}."
         )
     whose = "The queue's" if owner == "queue" else f"This {owner}'s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from gateway.billing.money import amount_text
 from gateway.events.event import Outcome
 from gateway.models import RequestEvent
 
@@ -23,6 +24,8 @@ UNITS: Final = {
 }
 CODES: Final = {
     "insufficient_permissions": "Its key lacks the scope 'inference'.",
+    "ip_not_authorized": "Its key may not be used from the address that it came from.",
+    "too_many_open_requests": "Its gateway process held as many open requests as it may.",
     "tenant_suspended": "Its tenant is suspended.",
     "invalid_api_key": "Its key was revoked or ran out.",
     "model_not_found": "The model does not exist, or this key may not use it.",
@@ -118,6 +121,12 @@ def _why(row: RequestEvent) -> str:
         return f"{CODES['queue_too_long']} Forecast: {forecast}, allowed: {allowed}."
     if by == "queue.deadline":
         return f"{CODES['queue_timeout']} It could wait {_span(row.refused_limit)}."
+    if name.startswith("budget_"):  # money, in units of 10⁻¹²
+        period = name.removeprefix("budget_")
+        return (
+            f"The budget of this {owner} for its {period} is {_money(row.refused_limit)}:"
+            f" needed {_money(row.refused_needed)}, available {_money(row.refused_available)}."
+        )
     whose = "The queue's" if owner == "queue" else f"This {owner}'s"
     return (
         f"{whose} limit is {_number(row.refused_limit)} {UNITS.get(name, name.replace('_', ' '))}: needed"
@@ -147,6 +156,10 @@ def _span(ms: float | None) -> str:
     if ms is None:
         return "an unknown time"
     return f"{ms:.1f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
+
+
+def _money(units: int | None) -> str:
+    return "unknown" if units is None else amount_text(units)
 
 
 def _number(value: int | None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from gateway.billing.money import amount_text
+from gateway.billing.money import amount_text, units_of
 from gateway.errors import RateLimited
 from gateway.limits.amounts import Meter, Tokens
 from gateway.limits.asks import Answer, Left
@@ -104,12 +104,7 @@ class Refusal:
     def error(self, headers: dict[str, str]) -> RateLimited:
         """The 429. An SDK must not repeat what was refused for money."""
         error = self._error(headers)
-        if isinstance(self.limit, Counter):
-            error.refusal = Told(self.limit.id)
-        else:
-            assert isinstance(self.needed, int)
-            assert isinstance(self.available, int)
-            error.refusal = Told(self.limit.id, self.limit.limit, self.needed, self.available)
+        error.refusal = Told(self.limit.id, *map(_number, (self.limit.limit, self.needed, self.available)))
         return error
 
     def _error(self, headers: dict[str, str]) -> RateLimited:
@@ -134,6 +129,11 @@ class Refusal:
             headers=headers,
             details={"limit": details},
         )
+
+
+def _number(amount: int | str) -> int:
+    """Money as units of 10⁻¹², as far as a column holds them."""
+    return min(units_of(amount) if isinstance(amount, str) else amount, 2**63 - 1)
 
 
 _WORDS: Final = {

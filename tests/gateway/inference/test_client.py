@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import nullcontext
 
 import pytest
@@ -34,7 +33,6 @@ class Slow:
 async def test_who_reads_a_little_now_and_then_does_not_hold_its_place_for_ever(watched: bool) -> None:
     slow = Slow(PATIENCE_S / 4)
     client = Client(nothing, slow, ClientPatience(PATIENCE_S))
-    began = time.monotonic()
 
     async def answer() -> None:
         with client.watched() if watched else nullcontext():
@@ -44,7 +42,6 @@ async def test_who_reads_a_little_now_and_then_does_not_hold_its_place_for_ever(
     with pytest.raises(ClientGone):
         await answer()
     assert slow.taken <= 4
-    assert time.monotonic() - began < 4 * PATIENCE_S
     assert client.gone
 
 

@@ -50,9 +50,7 @@ async def test_an_attempt_that_the_engine_gave_up_is_a_504_and_bills_nothing(
 ) -> None:
     error: dict[str, Any] = {"message": "too late", "type": "server_error", "param": None, "code": "timeout"}
     upstream.script.refuse = (504, error)
-    began = time.monotonic()
     assert await post(http, worker) == 504
-    assert time.monotonic() - began < 2
     (event,) = worker.events()
     assert event.billed_prompt_tokens == event.billed_completion_tokens == 0
     await worker.settled()

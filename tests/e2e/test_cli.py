@@ -215,7 +215,11 @@ def test_webhooks_are_set_up_and_tried(motet: Motet) -> None:
 
 
 def test_replicas_from_adding_one_to_removing_it(motet: Motet, tmp_path: Path) -> None:
+    until = time.monotonic() + 30
     listed = answer(motet("replicas", "list", "--json"))
+    while any(one["health"] == "unknown" for one in listed):  # to the worker that answers
+        assert time.monotonic() < until, listed
+        listed = answer(motet("replicas", "list", "--json"))
     assert {(one["source"], one["health"], one["state"]) for one in listed} == {("listed", "ready", "up")}
     url = "http://127.0.0.1:9"  # where nobody listens
     made = answer(motet("replicas", "add", url, "--pool", "long", "--json"))

@@ -6,7 +6,7 @@ import httpx
 
 from tests.fuzzing import Effort, fresh_key, fuzz
 
-EFFORT = Effort(budget_s=90.0, examples=40, repeatable=True)
+EFFORT = Effort(budget_s=90.0, examples=15, repeatable=True)
 
 
 def test_only_documented_answers(base_url: str, admin: httpx.Client, base_model: str) -> None:

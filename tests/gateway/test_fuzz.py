@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import status_code_conformance
 
 from tests.gateway.conftest import Operator
 
-EXAMPLES = 12  # of each operation and mode
+EXAMPLES = 6  # of each operation and mode
 BASE_URL = "http://testserver.local"
 CARRIED = {"method", "url", "headers", "params", "json", "data", "files", "cookies"}
 

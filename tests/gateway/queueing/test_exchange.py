@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from gateway.limits.amounts import Tokens
+from gateway.limits.amounts import Tokens, Used
 from gateway.limits.limiter import Limiter
 from gateway.principal import Limits, Principal, TenantId
 from gateway.queueing.bounds import QueueLimits
@@ -171,8 +171,8 @@ async def _reserve_and_settle(url: str, steps: list[tuple[int, int, int, bool]])
             held, ticket, twin = open_.pop(slot)
             ticket.served = twin.served = served
             used = min(tokens, twin.tokens)
-            assert await limiter.settle(held, used)  # type: ignore[arg-type]  # a Reservation
-            assert not await limiter.settle(held, used)  # type: ignore[arg-type]  # the same
+            assert await limiter.settle(held, Used(used))  # type: ignore[arg-type]  # a Reservation
+            assert not await limiter.settle(held, Used(used))  # type: ignore[arg-type]  # the same
             lines.settle("a", twin, used)
             assert ticket.credit_after == twin.credit_after
         else:

@@ -25,7 +25,7 @@ def test_a_tenant_is_made_listed_and_changed(client: Client, operator: Operator)
     url = f"/api/v1/tenants/{tenant['id']}"
     assert (client.get(url, headers=operator.headers)).json() == tenant
 
-    listed = client.get("/api/v1/tenants?limit=200", headers=operator.headers)
+    listed = client.get(f"/api/v1/tenants?name_prefix={tenant['name']}", headers=operator.headers)
     assert tenant["id"] in {one["id"] for one in listed.json()["data"]}
 
     changed = client.patch(url, json={"tokens_per_minute": None, "max_parallel": 4}, headers=operator.headers)

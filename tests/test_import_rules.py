@@ -30,10 +30,18 @@ def test_the_command_itself_loads_no_server() -> None:
     assert loaded_by("import deploy.cli").isdisjoint(HEAVY | {"litestar", "sqlalchemy", "aiohttp"})
 
 
-def test_the_gateway_imports_in_under_two_seconds_of_cpu() -> None:
-    program = "import time, gateway.app; print(time.process_time())"
-    seconds = min(float(run(program)) for _ in range(2))
-    assert seconds < 2
+def test_the_gateway_costs_little_beyond_the_libraries_it_is_built_on() -> None:
+    """In processor time of the same machine: one machine took from 0.8 to 1.1 s for the libraries alone."""
+    built_on = "litestar, sqlalchemy.ext.asyncio, sqlalchemy.orm, asyncpg, aiohttp, redis.asyncio, uvicorn"
+    gateway, libraries = [], []
+    for _ in range(3):
+        gateway.append(imported_s("gateway.app"))
+        libraries.append(imported_s(f"{built_on}, structlog, pydantic_settings"))
+    assert min(gateway) < 3 * min(libraries)
+
+
+def imported_s(modules: str) -> float:
+    return float(run(f"import time, {modules}; print(time.process_time())"))
 
 
 def loaded_by(statement: str) -> set[str]:

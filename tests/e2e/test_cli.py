@@ -217,10 +217,11 @@ def test_webhooks_are_set_up_and_tried(motet: Motet) -> None:
 def test_replicas_from_adding_one_to_removing_it(motet: Motet, tmp_path: Path) -> None:
     until = time.monotonic() + 30
     listed = answer(motet("replicas", "list", "--json"))
-    while any(one["health"] == "unknown" for one in listed):  # to the worker that answers
+    while not any(one["health"] == "ready" for one in listed):  # as the worker that answers knows them
         assert time.monotonic() < until, listed
         listed = answer(motet("replicas", "list", "--json"))
-    assert {(one["source"], one["health"], one["state"]) for one in listed} == {("listed", "ready", "up")}
+    # a platform that was started anew may list replicas of before, at addresses that are nobody's now
+    assert {(one["source"], one["state"]) for one in listed} == {("listed", "up")}
     url = "http://127.0.0.1:9"  # where nobody listens
     made = answer(motet("replicas", "add", url, "--pool", "long", "--json"))
     assert (made["url"], made["pools"], made["own_token"]) == (url, ["long"], False)
@@ -246,7 +247,8 @@ def test_replicas_from_adding_one_to_removing_it(motet: Motet, tmp_path: Path) -
     rules.write_text("[]")
     assert answer(motet("replicas", "rules", "--set", str(rules), "--json")) == []
     weights = answer(motet("replicas", "weights", "--json"))
-    assert weights["seen"].keys() == {one["url"] for one in listed}
+    assert weights["seen"].keys() <= {one["url"] for one in listed}
+    assert weights["seen"]
 
 
 def test_a_tenant_that_leaves_and_the_log_that_tells_of_it(motet: Motet, tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ READY = Gauge(
 )
 
 
+GOES_ON_WITHOUT = {"redis"}
+"""Said when it is away, but no reason for a balancer to send requests elsewhere: all workers lack it at once,
+and each lets in its share of the limits (docs/decisions/0042)."""
+
+
 class Readiness(msgspec.Struct, frozen=True):
     ready: bool
     checks: dict[str, str]  # "ok", or why not
@@ -69,7 +74,7 @@ async def readyz(
         checks["process"] = "It is shutting down."
     if deep:
         checks["chat"] = await looks.chat(lambda: _check(services.probe, DEEP_CHECK_S))
-    ready = all(outcome == "ok" for outcome in checks.values())
+    ready = all(outcome == "ok" for name, outcome in checks.items() if name not in GOES_ON_WITHOUT)
     READY.set(ready)
     return Response(Readiness(ready, checks), status_code=200 if ready else 503)
 

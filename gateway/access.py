@@ -22,6 +22,7 @@ from litestar.types import Scope as AsgiScope
 
 from gateway.api_keys.networks import require_address
 from gateway.client_address import client_address
+from gateway.credentials import authorization_of
 from gateway.errors import Forbidden, MethodNotAllowed, NotFound, Unauthenticated
 from gateway.principal import Admin, Principal, Role, Scope, TenantId
 from gateway.roles import EVERYONE, SCOPES, roles_of
@@ -83,7 +84,7 @@ async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
 async def _tenant(connection: Connection, handler: BaseRouteHandler) -> Principal:
     services = services_of(connection.scope)
     authenticator = services.authenticator
-    header = connection.headers.get("authorization")
+    header = authorization_of(connection.scope)
     if handler.opt.get(EPOCH_CHECKED):
         principal = await authenticator.principal(header)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
@@ -12,6 +13,7 @@ import structlog
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPSendMessage, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
+from structlog.contextvars import bind_contextvars, reset_contextvars
 
 from gateway.client_address import TrustedProxies, client_address
 from gateway.draining import Leaving
@@ -88,15 +90,16 @@ class Envelope:
         exchange = _Exchange(scope, send, request_id, self._leaving)
         if self._logged_through is not None:
             exchange.client = str(client_address(scope, self._logged_through))
-        with structlog.contextvars.bound_contextvars(request_id=str(request_id)):
-            try:
-                await self._app(scope, receive, exchange.send)
-            except asyncio.CancelledError:  # the server's drain is over, and the request is not
-                if exchange.started:
-                    raise
-                await send_error(stopping(), scope, exchange.send)
-            finally:
-                exchange.record()
+        bound = bind_contextvars(request_id=str(request_id))
+        try:
+            await self._app(scope, receive, exchange.send)
+        except asyncio.CancelledError:  # the server's drain is over, and the request is not
+            if exchange.started:
+                raise
+            await send_error(stopping(), scope, exchange.send)
+        finally:
+            exchange.record()
+            reset_contextvars(**bound)
 
 
 def stopping() -> Unavailable:
@@ -156,8 +159,9 @@ class _Exchange:
         # A label must not be what a client typed: unmatched paths are one series.
         route = str(self._scope.get("path_template") or "unmatched")
         method = str(self._scope.get("method", ""))
-        REQUESTS.labels(route, method if method in _METHODS else "other", str(self._status)).inc()
-        DURATION.labels(route).observe(seconds)
+        requests, duration = _metrics_of(route, method if method in _METHODS else "other", self._status)
+        requests.inc()
+        duration.observe(seconds)
         if route not in _QUIET:
             more = {} if self.client is None else {"client": self.client}
             ms = round(seconds * 1000, 1)
@@ -170,6 +174,12 @@ class _Exchange:
         if self._leaving.begun:
             own.append((b"connection", b"close"))
         return [*headers, *(pair for pair in own if pair[0] not in present)]
+
+
+@lru_cache(maxsize=4_096)
+def _metrics_of(route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+    """Kept: finding them among all costs more than adding to them."""
+    return REQUESTS.labels(route, method, str(status)), DURATION.labels(route)
 
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}

@@ -40,6 +40,7 @@ AWAY_S = 5.0
 _NOBODY = ApiKey(secret_hmac=b"", pepper_version="")
 
 LOOKUPS = Counter("motet_api_key_lookups", "API keys looked at, by what came of it.", ["outcome"])
+_CACHED = LOOKUPS.labels("cached")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Authenticator:
         if proved is None:
             proved = await self._prove_or_go_on(secret, digest)
         else:
-            LOOKUPS.labels("cached").inc()
+            _CACHED.inc()
         now = datetime.now(UTC)
         if proved.until is not None and proved.until <= now:
             raise Unauthenticated

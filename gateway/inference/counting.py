@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
@@ -43,7 +43,7 @@ class Counter:
         else:
             async with self._long:
                 prompt_tokens, prefix = await asyncio.to_thread(self._prompt, request)
-        return replace(self._counted(request, prompt_tokens), prefix=prefix)
+        return self._counted(request, prompt_tokens, prefix)
 
     def _prompt(self, request: InferenceRequest) -> tuple[int, tuple[int, ...]]:
         ids = self._encoded(request)
@@ -65,7 +65,7 @@ class Counter:
             raise self._too_long(len(tokens), 1, "prompt")
         return tokens
 
-    def _counted(self, request: InferenceRequest, prompt_tokens: int) -> Counted:
+    def _counted(self, request: InferenceRequest, prompt_tokens: int, prefix: tuple[int, ...]) -> Counted:
         room = self._max_model_len - prompt_tokens
         asked = request.token_limit
         param = "messages" if isinstance(request, ChatRequest) else "prompt"
@@ -80,7 +80,7 @@ class Counter:
                 "min_tokens",
                 "integer_above_max_value",
             )
-        return Counted(prompt_tokens, max_tokens, by_default=asked is None)
+        return Counted(prompt_tokens, max_tokens, asked is None, prefix)
 
     def _too_long(self, prompt: int, completion: int, param: str) -> RequestRefused:
         refused = RequestRefused(

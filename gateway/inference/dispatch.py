@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
@@ -76,9 +76,9 @@ class Dispatcher:
         self._budget = budget or RetryBudget(share=0.1)
         self.patience = patience
 
-    def aimed(self, call: Call) -> Call:
-        """With what the router needs of it; to be made again when its rights change."""
-        return replace(call, want=want_of(call, self._registry.rules))
+    def aim(self, call: Call) -> None:
+        """Tells it what the router needs of it; to be made again when its rights change."""
+        call.want = want_of(call, self._registry.rules)
 
     def ticket(self, call: Call) -> Ticket:
         """For the request's place in its tenant's line: what it may use, and what its adapter's load will

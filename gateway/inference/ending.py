@@ -152,11 +152,11 @@ class Ending:
         return record if bills or record is None else replace(record, free=True)
 
     async def _write_down(self, attempt: Attempt, record: Record) -> None:
-        append = self._append(attempt, record)
-        written, _ = await asyncio.gather(append, self._settle(), return_exceptions=True)
-        if isinstance(written, BaseException):
-            raise written
-        self.event = written
+        settled = asyncio.create_task(self._settle(), name="request-settling")
+        try:
+            self.event = await self._append(attempt, record)
+        finally:
+            await settled
 
     async def _append(self, attempt: Attempt, record: Record) -> UsageEvent:
         """Raises `JournalFailed`; the client is then told of a failure, so the attempt bills nothing."""

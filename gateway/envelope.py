@@ -36,6 +36,8 @@ SECURITY_HEADERS: Final = (
 )
 API_POLICY: Final = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 NO_STORE: Final = (b"cache-control", b"no-store")
+_OWN: Final = [*SECURITY_HEADERS, API_POLICY, NO_STORE]
+_OWN_NAMES: Final = frozenset(name for name, _ in _OWN)
 
 REQUESTS = Counter("motet_http_requests", "HTTP requests answered.", ["route", "method", "status"])
 DURATION = Histogram(
@@ -170,10 +172,13 @@ class _Exchange:
     def _headers(self, message: HTTPSendMessage) -> list[tuple[bytes, bytes]]:
         headers = list(message.get("headers", []))  # type: ignore[call-overload]  # a union of messages
         present = {name.lower() for name, _ in headers}
-        own = [(b"x-request-id", str(self._request_id).encode()), *SECURITY_HEADERS, API_POLICY, NO_STORE]
-        if self._leaving.begun:
-            own.append((b"connection", b"close"))
-        return [*headers, *(pair for pair in own if pair[0] not in present)]
+        headers.append((b"x-request-id", str(self._request_id).encode()))
+        if self._leaving.begun and b"connection" not in present:
+            headers.append((b"connection", b"close"))
+        missing = (
+            _OWN if present.isdisjoint(_OWN_NAMES) else [pair for pair in _OWN if pair[0] not in present]
+        )
+        return [*headers, *missing]
 
 
 @lru_cache(maxsize=4_096)

@@ -1,5 +1,5 @@
-"""Metrics kept in memory reach the file that a scrape reads. In a process of its own: prometheus_client chooses
-its kind of values when it is imported."""
+"""Metrics kept in memory reach the file that a scrape reads. In a process of its own: prometheus_client
+chooses its kind of values when it is imported."""
 
 from __future__ import annotations
 

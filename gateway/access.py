@@ -90,13 +90,15 @@ async def _tenant(connection: Connection, handler: BaseRouteHandler) -> Principa
     else:
         principal = await authenticator.fresh_principal(header)
     address = connection.scope["state"]["address"] = client_address(connection.scope, services.proxies)
-    require_address(principal, address)
     scope = handler.opt.get(SCOPE)
-    if isinstance(scope, Scope) and not principal.may(scope):
-        error = Forbidden(f"This API key lacks the scope '{scope}'.")
+    try:
+        require_address(principal, address)
+        if isinstance(scope, Scope) and not principal.may(scope):
+            raise Forbidden(f"This API key lacks the scope '{scope}'.")
+    except Forbidden as error:
         if scope is Scope.INFERENCE and METHODS in handler.opt:
-            services_of(connection.scope).serving.turned_away(connection.scope, principal, error)
-        raise error
+            services.serving.turned_away(connection.scope, principal, error)
+        raise
     return principal
 
 

@@ -134,6 +134,10 @@ class Ending:
                 await self._write_down(attempt, record)
             else:
                 await self._settle()
+        except JournalFailed:
+            if trip.keeping is not None:
+                await trip.keeping.retract()
+            raise
         finally:
             trip.leave_place()
             if attempt is not None:

@@ -68,6 +68,7 @@ class JournalLine(msgspec.Struct, frozen=True):
     ttft_ms: float | None = None
     total_ms: float | None = None
     tier: str = ""
+    service_class: str = "standard"
 
 
 class JournalPage(msgspec.Struct, frozen=True):

@@ -149,6 +149,7 @@ def _engine(url: str, limits: PoolLimits, more: Mapping[str, str] | None = None)
         pool_timeout=limits.wait_s,
         pool_recycle=1800,
         pool_pre_ping=True,
+        hide_parameters=True,  # of statements that failed: logs would hold what tenants wrote, and hashes
         connect_args={
             "timeout": limits.connect_s,
             "command_timeout": limits.statement_ms / 1000 + 2,

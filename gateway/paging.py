@@ -22,6 +22,7 @@ from sqlalchemy import ColumnElement, literal, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
 from gateway.errors import BadRequest
+from gateway.moments import storable
 
 MAX_LIMIT: Final = 200
 DEFAULT_LIMIT: Final = 50
@@ -134,11 +135,11 @@ def beyond(
     return row < bound if descending else row > bound
 
 
-def moment(given: datetime | None) -> datetime | None:
-    """A filter's moment; one without an offset is UTC."""
-    if given is None or given.tzinfo is not None:
-        return given
-    return given.replace(tzinfo=UTC)
+def moment(given: datetime | None, param: str) -> datetime | None:
+    """A filter's moment; one without an offset is UTC. Raises `BadRequest` for one that nothing can have."""
+    if given is not None and given.tzinfo is None:
+        given = given.replace(tzinfo=UTC)
+    return storable(given, param)
 
 
 def starts_with(column: InstrumentedAttribute[str], prefix: str) -> ColumnElement[bool]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from litestar import Request
 from litestar.datastructures import State
 
-from gateway.errors import RequestTimeout
+from gateway.errors import BadRequest, RequestTimeout
 
 BODY_S: Final = 30.0
 """For a whole body of at most `MAX_JSON_BYTES`; inference and uploads read and time their own."""
@@ -24,3 +24,10 @@ class TimedRequest(Request[Any, Any, State]):
                 return await super().body()
         except TimeoutError:
             raise RequestTimeout(f"The body did not arrive within {BODY_S:g} s.") from None
+
+    async def json(self) -> Any:
+        """Raises `BadRequest` for arrays in arrays without end: a route that takes any JSON follows them."""
+        try:
+            return await super().json()
+        except RecursionError:
+            raise BadRequest("The body is nested too deeply.", code="invalid_value") from None

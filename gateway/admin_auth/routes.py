@@ -12,6 +12,7 @@ from litestar.params import JSONBody
 from gateway.access import PUBLIC
 from gateway.admin_auth.schemas import LogIn, SessionOut
 from gateway.admin_auth.sessions import COOKIE, LIFE_S
+from gateway.client_address import client_address
 from gateway.services import Services
 
 
@@ -19,7 +20,7 @@ from gateway.services import Services
 async def log_in(
     services: NamedDependency[Services], request: Request[Any, Any, Any], data: JSONBody[LogIn]
 ) -> Response[SessionOut]:
-    address = request.client.host if request.client else "unknown"
+    address = client_address(request.scope, services.proxies)
     cookie, session = await services.admins.log_in(data.email, data.password, address)
     return Response(SessionOut.of(session), cookies=[_cookie(services, cookie, LIFE_S)])
 

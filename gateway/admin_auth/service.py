@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
 import structlog
@@ -12,6 +13,7 @@ from redis.asyncio import Redis
 from gateway.admin_auth import repository
 from gateway.admin_auth.passwords import NOBODY, is_password
 from gateway.admin_auth.sessions import COOKIE, Session, SessionStore, fingerprint
+from gateway.client_address import Address
 from gateway.credentials import Peppers, SecretFormat
 from gateway.db import Database
 from gateway.errors import RateLimited, Unauthenticated
@@ -29,6 +31,7 @@ ATTEMPTS_PAIR = (
 )
 ATTEMPTS_ADDRESS = 30
 ATTEMPTS_EMAIL = 300
+HOST_PREFIX = 64  # prefix length of the network that one host of IPv6 has
 _KEYS = PlatformKeys("log-in")
 _LOG_IN = Script.load(Path(__file__).parent / "log_in.lua")
 
@@ -40,16 +43,16 @@ class AdminAuthenticator:
         self._peppers = peppers
         self._sessions = SessionStore(redis)
 
-    async def log_in(self, email: str, password: str, address: str) -> tuple[str, Session]:
+    async def log_in(self, email: str, password: str, address: Address | None) -> tuple[str, Session]:
         """The cookie's value and the session. Raises `RateLimited`, and `Unauthenticated` for whatever is
         wrong."""
         email = email.strip().lower()
-        await self._count_attempt(email, address)
+        await self._count_attempt(email, _source(address))
         async with self._db.system_reader() as session:
             admin = await repository.find_by_email(session, email)
         kept = admin.password_hash if admin is not None else ""  # a member's account may have none
         if not await is_password(password, kept or NOBODY) or admin is None or not kept:
-            log.info("admin_log_in_refused", address=address)
+            log.info("admin_log_in_refused")
             raise Unauthenticated("The email or the password is wrong.", code="invalid_credentials")
         cookie, opened = await self._sessions.open(admin.id, kept)
         return cookie, Session(_admin(admin), opened.csrf)
@@ -87,14 +90,21 @@ class AdminAuthenticator:
         if cookie := cookies.get(COOKIE):
             await self._sessions.close(cookie)
 
-    async def _count_attempt(self, email: str, address: str) -> None:
+    async def _count_attempt(self, email: str, source: str) -> None:
         who = hashlib.sha256(email.encode()).hexdigest()
-        keys = [_KEYS.key("pair", address, who), _KEYS.key("address", address), _KEYS.key("email", who)]
+        keys = [_KEYS.key("pair", source, who), _KEYS.key("address", source), _KEYS.key("email", who)]
         allowed, wait_ms = await _LOG_IN(
             self._redis, keys, [ATTEMPTS_PAIR, ATTEMPTS_ADDRESS, ATTEMPTS_EMAIL, WINDOW_MS]
         )
         if not allowed:
             raise RateLimited("Too many attempts to log in.", retry_after_s=int(wait_ms) / 1000)
+
+
+def _source(address: Address | None) -> str:
+    """Who is counted: an address, of IPv6 its network, for each host has all of that."""
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((address, HOST_PREFIX), strict=False).network_address)
+    return str(address)
 
 
 def _admin(row: AdminRow, member: Member | None = None) -> Admin:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from math import inf
 
 from gateway.catalog import policy
 from gateway.errors import Forbidden
 from gateway.networks import NetworkSet
-from gateway.principal import Limits, Principal, Role, Scope, holds
+from gateway.principal import Budget, Limits, Principal, Role, Scope, holds
 from gateway.queueing.classes import CLASSES, class_index
 
 
@@ -22,6 +24,7 @@ class Grant:
     allowed_networks: NetworkSet | None = None
     expires_at: datetime | None = None
     limits: Limits = field(default_factory=Limits)
+    budgets: tuple[Budget, ...] = ()  # of the key itself; those that only tell bound nothing
 
     def may(self, scope: Scope) -> bool:
         return holds(self.scopes, scope)
@@ -38,7 +41,7 @@ class Grant:
             return "allowed_networks"
         if self.expires_at is not None and (wanted.expires_at is None or wanted.expires_at > self.expires_at):
             return "expires_at"
-        return _limit_beyond(self.limits, wanted.limits)
+        return _limit_beyond(self.limits, wanted.limits) or _budget_beyond(self.budgets, wanted.budgets)
 
     def covers(self, wanted: Grant) -> bool:
         return self.excess(wanted) is None
@@ -70,6 +73,7 @@ def held_by(principal: Principal) -> Grant:
         allowed_networks=principal.allowed_networks,
         expires_at=principal.expires_at,
         limits=principal.key_limits,
+        budgets=tuple(budget for budget in principal.budgets if budget.of_key),
     )
 
 
@@ -89,4 +93,12 @@ def _limit_beyond(held: Limits, wanted: Limits) -> str | None:
         most, asked = getattr(held, each.name), getattr(wanted, each.name)
         if most is not None and (asked is None or asked > most):
             return each.name
+    return None
+
+
+def _budget_beyond(held: Iterable[Budget], wanted: Iterable[Budget]) -> str | None:
+    asked = {budget.period: budget.amount for budget in wanted if budget.hard}
+    for budget in held:
+        if budget.hard and asked.get(budget.period, inf) > budget.amount:
+            return f"budget_{budget.period}"
     return None

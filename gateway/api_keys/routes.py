@@ -39,7 +39,7 @@ def key_filters(
     since: Since = None,
     until: Until = None,
 ) -> KeyFilters:
-    return KeyFilters(in_state, name_prefix, moment(since), moment(until))
+    return KeyFilters(in_state, name_prefix, moment(since, "since"), moment(until, "until"))
 
 
 @post(KEYS, opt=OPT, summary="Create an API key; its secret is shown in this answer only")
@@ -75,7 +75,7 @@ async def list_keys(
     start = NEWEST_FIRST.start(cursor, given)
     found = await services.keys.page(principal.tenant, filters, start, limit + 1)
     cut = NEWEST_FIRST.cut(found, limit, lambda key: (key.created_at, key.id), given)
-    seen = replace(cut, rows=services.keys.within_reach(cut.rows, bounds))
+    seen = replace(cut, rows=await services.keys.within_reach(principal.tenant, cut.rows, bounds))
     return seen.fill(KeyList, KeyOut.of)
 
 

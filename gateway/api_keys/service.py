@@ -21,13 +21,15 @@ from gateway.api_keys.schemas import KeyCreate, KeyPatch
 from gateway.audit.service import Actor, Change, record
 from gateway.catalog.names import is_name
 from gateway.credentials import Peppers, Secret
-from gateway.db import Database, TenantWrite
+from gateway.db import Database, TenantRead, TenantWrite
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
-from gateway.limits.columns import limits_of
+from gateway.limits.columns import budget_of, limits_of
+from gateway.limits.repository import budgets_of_keys
 from gateway.models import ApiKey
+from gateway.moments import storable
 from gateway.paging import ByCreation
-from gateway.principal import TenantId
+from gateway.principal import Budget, TenantId
 from gateway.tenants import epochs
 from gateway.tenants.epochs import Epochs
 from gateway.webhooks.kinds import EventKind
@@ -79,14 +81,15 @@ class ApiKeys:
         async with self._db.tenant_reader(tenant) as session:
             return await repository.page(session, tenant, wanted, after, limit)
 
-    def within_reach(self, found: Sequence[ApiKey], within: Grant) -> list[ApiKey]:
+    async def within_reach(self, tenant: TenantId, found: Sequence[ApiKey], within: Grant) -> list[ApiKey]:
         """Those of them that hold no more than whoever asks."""
-        return [key for key in found if _reaches(within, key)]
+        async with self._db.tenant_reader(tenant) as session:
+            return await _reached(session, tenant, found, within)
 
     async def get(self, tenant: TenantId, key_id: str, *, within: Grant) -> ApiKey:
         """Raises `NotFound`."""
         async with self._db.tenant_reader(tenant) as session:
-            return _seen(await repository.get(session, tenant, key_id), within)
+            return await _seen(session, await repository.get(session, tenant, key_id), within)
 
     async def change(
         self, actor: Actor, tenant: TenantId, key_id: str, wanted: KeyPatch, *, within: Grant
@@ -99,7 +102,7 @@ class ApiKeys:
         async with self._db.tenant_session(tenant) as session:
             key = await _held(session, tenant, key_id, within)
             changed = await repository.change(session, key, values)
-            within.require(grant_of(changed))
+            within.require(grant_of(changed, (await _budgets(session, tenant, [changed], within))[key_id]))
             epoch = await epochs.bump(session, tenant)
             record(session, actor, Change("api_key.update", key_id, tenant, _told(values)))
         await self._epochs.publish(tenant, epoch)
@@ -155,7 +158,7 @@ class ApiKeys:
         """Revoked with the next request of any worker. Raises `NotFound`; revoking twice is the same as
         once."""
         async with self._db.tenant_session(tenant) as session:
-            key = _seen(await repository.lock(session, tenant, key_id), within)
+            key = await _seen(session, await repository.lock(session, tenant, key_id), within)
             if key.revoked_at is not None:
                 return key
             key = await repository.change(session, key, {"revoked_at": datetime.now(UTC)})
@@ -169,7 +172,7 @@ class ApiKeys:
     def _checked(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Columns out of what was asked for. Raises `BadRequest`."""
         values = dict(named)
-        if (expires := values.get("expires_at")) is not None and expires <= datetime.now(UTC):
+        if (expires := storable(values.get("expires_at"), "expires_at")) and expires <= datetime.now(UTC):
             raise BadRequest("'expires_at' lies in the past.", param="expires_at", code="invalid_value")
         for name in values.get("allowed_models") or ():
             if not is_name(name) and not self._is_base(name):
@@ -186,8 +189,8 @@ class ApiKeys:
         return values
 
 
-def grant_of(key: ApiKey) -> Grant:
-    """What the key holds."""
+def grant_of(key: ApiKey, budgets: tuple[Budget, ...] = ()) -> Grant:
+    """What the key holds; `budgets` are its own."""
     return Grant(
         scopes=known_scopes(key.scopes),
         allowed_models=None if key.allowed_models is None else frozenset(key.allowed_models),
@@ -195,27 +198,46 @@ def grant_of(key: ApiKey) -> Grant:
         allowed_networks=None if key.allowed_networks is None else parse_networks(key.allowed_networks),
         expires_at=key.expires_at,
         limits=limits_of(key),
+        budgets=budgets,
     )
 
 
 async def _held(session: TenantWrite, tenant: TenantId, key_id: str, within: Grant) -> ApiKey:
     """A key that may be changed, locked."""
-    key = _seen(await repository.lock(session, tenant, key_id), within)
+    key = await _seen(session, await repository.lock(session, tenant, key_id), within)
     if key.revoked_at is not None:
         raise Conflict("This API key is revoked.", code="key_revoked")
     return key
 
 
-def _seen(key: ApiKey | None, within: Grant) -> ApiKey:
-    if key is None or not _reaches(within, key):
+async def _seen(session: TenantRead, key: ApiKey | None, within: Grant) -> ApiKey:
+    if key is None or not await _reached(session, TenantId(key.tenant_id), [key], within):
         raise NotFound("There is no such API key.")
     return key
 
 
-def _reaches(within: Grant, key: ApiKey) -> bool:
+async def _reached(
+    session: TenantRead, tenant: TenantId, keys: Sequence[ApiKey], within: Grant
+) -> list[ApiKey]:
+    budgets = await _budgets(session, tenant, keys, within)
+    return [key for key in keys if _reaches(within, key, budgets[key.key_id])]
+
+
+def _reaches(within: Grant, key: ApiKey, budgets: tuple[Budget, ...]) -> bool:
     """A key with a scope of a later release can do what nobody here can judge."""
     known = len(known_scopes(key.scopes)) == len(set(key.scopes))
-    return within.covers(grant_of(key)) and (known or within == EVERYTHING)
+    return within.covers(grant_of(key, budgets)) and (known or within == EVERYTHING)
+
+
+async def _budgets(
+    session: TenantRead, tenant: TenantId, keys: Sequence[ApiKey], within: Grant
+) -> dict[str, tuple[Budget, ...]]:
+    """Of each key its own; looked up only where one could be missed."""
+    found: dict[str, tuple[Budget, ...]] = {key.key_id: () for key in keys}
+    if within.budgets:
+        for row in await budgets_of_keys(session, tenant, list(found)):
+            found[row.key_id] = (*found[row.key_id], budget_of(row))
+    return found
 
 
 def _told(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ KeptHash = Annotated[
 def event_filters(
     by: By = None, action: Action = None, target: Target = None, since: Since = None, until: Until = None
 ) -> EventFilters:
-    return EventFilters(None, by, action, target, moment(since), moment(until))
+    return EventFilters(None, by, action, target, moment(since, "since"), moment(until, "until"))
 
 
 FILTERED = {"filters": Provide(event_filters, sync_to_thread=False)}

@@ -34,6 +34,7 @@ from gateway.db import Database, SystemWrite
 from gateway.errors import Unavailable
 from gateway.ids import time_of
 from gateway.models import UsageLedger, UsageUncounted
+from gateway.moments import LATEST, is_storable
 from gateway.principal import TenantId
 from gateway.replicas.driver import Driver, JournalLine, UpstreamFailed
 from gateway.usage import repository
@@ -50,6 +51,9 @@ GRACE_S = 15.0
 CLOCKS_APART = timedelta(seconds=5)
 """Most that the clocks of a replica and of this machine may differ for "complete until" to be true."""
 
+MAX_VERSION_DIGITS = 10
+UUID_VERSION = 7
+LAST_MS = int(LATEST.timestamp() * 1000)
 PAGE_LINES = 1_000
 MAX_PENDING = 20_000
 """Lines that wait, per journal; beyond it no more are read until some are settled."""
@@ -158,7 +162,7 @@ class Reconciler:
             source.read_to = page.lines[-1].n
 
     def _take(self, source: _Source, line: JournalLine) -> None:
-        request = _uuid(line.request)
+        request = _request(line.request)
         if request is None or _uuid(line.tenant) is None:
             RECONCILE.labels("foreign").inc()  # someone asked the replica directly: nobody's usage
             return
@@ -331,7 +335,7 @@ def _line_event(line: JournalLine, request: UUID, base_id: str) -> UsageEvent:
         ended_at=_moment(line.ended_at),
         purpose=line.purpose,
         adapter_name=name or None,
-        adapter_version=int(version) if version.isdigit() else None,
+        adapter_version=int(version) if version.isdigit() and len(version) <= MAX_VERSION_DIGITS else None,
         artefact=line.artefact,
         owner_id=_uuid(line.owner or ""),
         service_class=line.service_class,
@@ -344,6 +348,14 @@ def _tenant(line: JournalLine) -> TenantId:
     return TenantId(tenant)
 
 
+def _request(text: str) -> UUID | None:
+    """None for an id that no gateway made: it has to hold its time, by which the ledger is divided."""
+    request = _uuid(text)
+    if request is None or request.version != UUID_VERSION:
+        return None
+    return request if request.int >> 80 < LAST_MS else None
+
+
 def _uuid(text: str) -> UUID | None:
     try:
         return UUID(text)
@@ -352,11 +364,13 @@ def _uuid(text: str) -> UUID | None:
 
 
 def _moment(text: str) -> datetime:
+    """Now for what is none, or none that a request can have ended at."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return datetime.now(UTC)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment if is_storable(moment) else datetime.now(UTC)
 
 
 def _whole(milliseconds: float | None) -> int | None:

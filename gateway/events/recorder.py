@@ -211,8 +211,13 @@ def _put_refusal(event: RequestEvent, trace: Trace) -> None:
     if (wait_ms := error.headers.get("retry-after-ms")) is not None:
         event.retry_after_ms = int(wait_ms)
     if (refusal := error.refusal) is not None:
-        event.refused_by, event.refused_limit = refusal.by, refusal.limit
-        event.refused_needed, event.refused_available = refusal.needed, refusal.available
+        event.refused_by, event.refused_limit = refusal.by, _kept(refusal.limit)
+        event.refused_needed, event.refused_available = _kept(refusal.needed), _kept(refusal.available)
+
+
+def _kept(number: int | None) -> int | None:
+    """None for what no column holds: a client may announce any length, and a budget be of any size."""
+    return number if number is not None and abs(number) < 2**63 else None
 
 
 def _put_metered(event: RequestEvent, trace: Trace) -> None:

@@ -29,8 +29,8 @@ def require_reading(principal: Principal) -> None:
 def window_of(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
     """The last 24 hours by default. Raises `BadRequest`."""
     try:
-        end = (moment(until) or datetime.now(UTC) + timedelta(seconds=1)).astimezone(UTC)
-        start = (moment(since) or end - DEFAULT_WINDOW).astimezone(UTC)
+        end = (moment(until, "until") or datetime.now(UTC) + timedelta(seconds=1)).astimezone(UTC)
+        start = (moment(since, "since") or end - DEFAULT_WINDOW).astimezone(UTC)
     except OverflowError:
         raise BadRequest(
             "'since' is not a moment with requests.", param="since", code="invalid_value"

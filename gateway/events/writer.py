@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.events import repository
+from gateway.events.event import RequestEvent
 from gateway.events.metrics import FAILED, TALLIES_LOST, WAITING, WRITTEN
 from gateway.events.recorder import Recorder
 from gateway.traffic import repository as traffic
@@ -70,14 +71,24 @@ class Writer:
         if not batch:
             return
         try:
-            async with self._db.system_session() as session:
-                await repository.add(session, batch)
-        except DBAPIError:  # it will not take them the next time either
-            FAILED.inc(len(batch))
-            log.exception("request_events_refused", num_events=len(batch))
+            await self._write(batch)
         except BaseException:
             self._recorder.put_back(batch)
             raise
+
+    async def _write(self, batch: list[RequestEvent]) -> None:
+        """One that PostgreSQL does not take is lost alone: those beside it are of other tenants."""
+        try:
+            async with self._db.system_session() as session:
+                await repository.add(session, batch)
+        except DBAPIError:  # it will not take it the next time either
+            if len(batch) == 1:
+                FAILED.inc()
+                log.exception("request_event_refused")
+                return
+            half = len(batch) // 2
+            await self._write(batch[:half])
+            await self._write(batch[half:])
         else:
             WRITTEN.inc(len(batch))
 

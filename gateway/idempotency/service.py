@@ -12,6 +12,7 @@ the earlier ones from being billed (`repository.py`).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import UUID
@@ -31,7 +32,7 @@ from gateway.idempotency.metrics import REQUESTS, WAITING
 from gateway.idempotency.names import record_name
 from gateway.idempotency.records import Found, Hold, Records, What
 from gateway.inference.ending import outlast
-from gateway.principal import Principal
+from gateway.principal import Principal, TenantId
 from gateway.usage.event import UsageEvent
 
 log = structlog.get_logger(__name__)
@@ -40,7 +41,7 @@ PURPOSE = f"idempotent {answers.FORMAT}"
 DIGEST_PURPOSE = "idempotent request"
 MAX_GENERATIONS = 1_000  # a ledger row's attempt is a 16-bit number
 MAX_WAITING = 1_024
-"""Requests of one worker that wait for their first try."""
+"""Requests of one tenant that wait in a worker for their first try."""
 
 WAIT_S = 600.0
 """For a first try to end; OpenAI's clients give up after as long."""
@@ -73,7 +74,7 @@ class Idempotency:
         self._records = records
         self._keys = keys
         self._db = db
-        self._waiting = 0
+        self._waiting: Counter[TenantId] = Counter()
         # An owner whose client left must hear of whoever waits within its grace time.
         self._longest_pause_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, grace_s / 4))
         self.claims = Claims(records, lease_s=lease_s, grace_s=grace_s)
@@ -99,7 +100,7 @@ class Idempotency:
             found = await self._claim_once(wanted, name, digests)
             match found.what:
                 case What.RUNNING:
-                    await self._wait(min(pause_s, deadline - loop.time()))
+                    await self._wait(tenant, min(pause_s, deadline - loop.time()))
                     pause_s = min(pause_s * 1.5, self._longest_pause_s)
                 case What.NEW | What.TAKEN:
                     return await self._granted(wanted, name, found, began)
@@ -125,21 +126,23 @@ class Idempotency:
                     await outlast(asyncio.ensure_future(self._let_go(hold)))
             raise
 
-    async def _wait(self, pause_s: float) -> None:
+    async def _wait(self, tenant: TenantId, pause_s: float) -> None:
         if pause_s <= 0:
             raise Timeout(
                 "The first request with this 'Idempotency-Key' still runs.",
                 code="idempotent_request_running",
                 headers=retry_headers(1.0),
             )
-        if self._waiting >= MAX_WAITING:
+        if self._waiting[tenant] >= MAX_WAITING:
             raise Unavailable("Too many requests wait for the first of their key.", code="queue_full")
-        self._waiting += 1
+        self._waiting[tenant] += 1
         WAITING.inc()
         try:
             await asyncio.sleep(pause_s)
         finally:
-            self._waiting -= 1
+            self._waiting[tenant] -= 1
+            if not self._waiting[tenant]:
+                del self._waiting[tenant]
             WAITING.dec()
 
     async def _granted(self, wanted: Retryable, name: str, found: Found, began: float) -> Claim:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
 from adapters.wire import DEFAULT_MAX_TOKENS, ChatRequest, InferenceRequest
+from gateway.inference.turns import Turns
+from gateway.principal import TenantId
 from gateway.replicas.want import prefix_chain
 
 INLINE_BYTES = 4 * 1024
@@ -15,7 +17,8 @@ INLINE_BYTES = 4 * 1024
 doesn't hold Python's lock meanwhile."""
 
 LONG_AT_ONCE = 2
-"""Long prompts counted at a time in a worker, so that a crowd of them leaves the processor to others."""
+"""Long prompts counted at a time in a worker, so that a crowd of them leaves the processor to others; tenants
+take turns at it, for a crowd is often one tenant's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +36,15 @@ class Counter:
         self._encoder = encoder
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
-        self._long = asyncio.Semaphore(LONG_AT_ONCE)
+        self._long = Turns(LONG_AT_ONCE)
 
-    async def count(self, request: InferenceRequest, num_bytes: int) -> Counted:
+    async def count(self, request: InferenceRequest, num_bytes: int, tenant: TenantId) -> Counted:
         """Raises `RequestRefused`: too long, a token id out of the vocabulary, or a limit that can't be
         met."""
         if num_bytes <= INLINE_BYTES:
             prompt_tokens, prefix = self._prompt(request)
         else:
-            async with self._long:
+            async with self._long.one_of(tenant):
                 prompt_tokens, prefix = await asyncio.to_thread(self._prompt, request)
         return self._counted(request, prompt_tokens, prefix)
 

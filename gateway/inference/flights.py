@@ -4,13 +4,16 @@ it lands."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
 from gateway.answers.answer import Answer
+from gateway.principal import TenantId
 
 MAX_WAITING = 1_024
-"""Requests of one worker that wait for another's answer; more than that compute their own."""
+"""Requests of one tenant that wait in a worker for another's answer; more than that compute their own. One
+bound for all would let a tenant's crowd make others pay for answers that they had asked for already."""
 
 
 class Landed(Enum):
@@ -26,6 +29,7 @@ class Flight:
     until it is closed."""
 
     name: str
+    tenant: TenantId
     flights: Flights
     _landed: asyncio.Future[Answer | Landed] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -42,14 +46,16 @@ class Flight:
 
     async def landed(self, within_s: float) -> Answer | Landed:
         """Waits; `NOTHING` when the time is over."""
-        self.flights.waiting += 1
+        self.flights.waits[self.tenant] += 1
         try:
             async with asyncio.timeout(within_s):
                 return await asyncio.shield(self._landed)
         except TimeoutError:
             return Landed.NOTHING
         finally:
-            self.flights.waiting -= 1
+            self.flights.waits[self.tenant] -= 1
+            if not self.flights.waits[self.tenant]:
+                del self.flights.waits[self.tenant]
 
 
 class Flights:
@@ -57,18 +63,21 @@ class Flights:
 
     def __init__(self) -> None:
         self._open: dict[str, Flight] = {}
-        self.waiting = 0
+        self.waits: Counter[TenantId] = Counter()
 
     @property
-    def full(self) -> bool:
-        return self.waiting >= MAX_WAITING
+    def waiting(self) -> int:
+        return self.waits.total()
+
+    def full(self, tenant: TenantId) -> bool:
+        return self.waits[tenant] >= MAX_WAITING
 
     def under_way(self, name: str) -> Flight | None:
         return self._open.get(name)
 
-    def begin(self, name: str) -> Flight:
+    def begin(self, name: str, tenant: TenantId) -> Flight:
         assert name not in self._open
-        flight = self._open[name] = Flight(name, self)
+        flight = self._open[name] = Flight(name, tenant, self)
         return flight
 
     def forget(self, flight: Flight) -> None:

@@ -151,7 +151,7 @@ class Replays:
             flight = self._flights.under_way(key.name)
             if flight is None:
                 return await self._lead(key, keeping)
-            if self._flights.full:
+            if self._flights.full(key.tenant):
                 return None
             landed = await flight.landed(until - loop.time())
             if isinstance(landed, Answer):
@@ -160,7 +160,7 @@ class Replays:
                 return None
 
     async def _lead(self, key: CacheKey, keeping: Keeping) -> Answer | None:
-        flight = self._flights.begin(key.name)
+        flight = self._flights.begin(key.name, key.tenant)
         keeping.flight = flight
         answer = await self.parts.cache.find(key)
         if answer is not None:

@@ -248,7 +248,7 @@ class Walk:
         parts, door, reservation = self._parts, visit.door, visit.reservation
         trace = visit.trace
         trace.enter(Step.COUNT)
-        counted = await parts.counter.count(asked.request, len(asked.body))
+        counted = await parts.counter.count(asked.request, len(asked.body), asked.principal.tenant)
         trace.prompt_tokens = counted.prompt_tokens
         trace.enter(Step.LIMITS)
         claim = visit.keeping.claim if visit.keeping is not None else None

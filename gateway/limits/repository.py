@@ -47,6 +47,11 @@ async def budgets_of(session: SystemRead, found: Found) -> list[BudgetRow]:
     return list(await session.scalars(query))
 
 
+async def budgets_of_keys(session: TenantRead, tenant: TenantId, key_ids: Sequence[str]) -> list[BudgetRow]:
+    query = select(BudgetRow).where(BudgetRow.tenant_id == tenant, BudgetRow.key_id.in_(key_ids))
+    return list(await session.scalars(query))
+
+
 async def charged_by_budget(session: SystemRead, day: date) -> list[tuple[BudgetRow, int]]:
     """Budgets of all tenants and of keys that are not revoked, each with what the charges of the period in
     which `day` lies come to, in units."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 from uuid import UUID
 
-from litestar import get, patch, post
+from litestar import Request, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, PathParameter, QueryParameter
 
 from gateway.access import SCOPE
+from gateway.api_keys.routes import within
 from gateway.audit.service import Actor
 from gateway.limits.schemas import (
     BucketsOut,
@@ -65,7 +66,15 @@ async def change_tenant_limits(
 
 
 @get("/api/v1/tenants/{tenant:uuid}/keys/{key_id:str}/limits", summary="An API key's limits and budgets")
-async def key_limits(services: NamedDependency[Services], tenant: FromPath[UUID], key_id: KeyId) -> LimitsOut:
+async def key_limits(
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    tenant: FromPath[UUID],
+    key_id: KeyId,
+) -> LimitsOut:
+    """Of those keys that whoever asks may see at all."""
+    await services.keys.get(principal.tenant, key_id, within=within(request, principal))
     return await services.limit_settings.of_key(TenantId(tenant), key_id)
 
 

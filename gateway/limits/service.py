@@ -133,7 +133,7 @@ class LimitReports:
 
     async def simulate(self, principal: Principal, body: Mapping[str, Any]) -> Simulated:
         """Raises what the request itself would: `RequestRefused`, `ModelNotFound`; and `Unavailable`."""
-        model, tokens = await self._counted(body)
+        model, tokens = await self._counted(body, principal.tenant)
         resolved = await self._catalog.resolve(principal, model)
         asked = Reservation("", plan_of(principal, today()), principal.service_class, principal.epoch)
         asked.for_model(resolved)
@@ -155,7 +155,7 @@ class LimitReports:
             limits=_states(asked.plan, looked),
         )
 
-    async def _counted(self, body: Mapping[str, Any]) -> tuple[str, Tokens]:
+    async def _counted(self, body: Mapping[str, Any], tenant: TenantId) -> tuple[str, Tokens]:
         if "prompt_tokens" in body:
             counts = _counts(body)
             return counts.model, Tokens(counts.prompt_tokens, counts.n * counts.max_tokens)
@@ -165,7 +165,7 @@ class LimitReports:
             raise BadRequest("A number of the request is out of range.", code="invalid_value") from error
         request: InferenceRequest
         request = wire.decode_chat(encoded) if "messages" in body else wire.decode_completion(encoded)
-        counted = await self._counter.count(request, len(encoded))
+        counted = await self._counter.count(request, len(encoded), tenant)
         return request.model, Tokens(counted.prompt_tokens, request.num_choices * counted.max_tokens)
 
 

@@ -21,6 +21,7 @@ from gateway.members import repository
 from gateway.members.repository import Found
 from gateway.members.schemas import MAX_MEMBERS, MAX_TOKENS, MemberCreate, TokenCreate
 from gateway.models import AdminToken, Member
+from gateway.moments import storable
 from gateway.paging import ById
 from gateway.principal import Admin, Role, TenantId
 
@@ -102,7 +103,8 @@ class Members:
     ) -> tuple[AdminToken, str]:
         """A token and its secret. Raises `NotFound`, `BadRequest` for an expiry in the past, `Conflict` when
         the member has too many."""
-        if wanted.expires_at is not None and wanted.expires_at <= datetime.now(UTC):
+        expires_at = storable(wanted.expires_at, "expires_at")
+        if expires_at is not None and expires_at <= datetime.now(UTC):
             raise BadRequest("'expires_at' lies in the past.", param="expires_at", code="invalid_value")
         secret = ADMIN_TOKEN.mint()
         async with self._db.system_session() as session:
@@ -117,7 +119,7 @@ class Members:
                 secret_hmac=self._peppers.seal(secret),
                 pepper_version=self._peppers.current_version,
                 name=wanted.name,
-                expires_at=wanted.expires_at,
+                expires_at=expires_at,
             )
             session.add(token)
             await session.flush()

@@ -5,17 +5,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
+
+# What a replica says comes to lie beside what others said: one value that the ledger can't hold would keep
+# back every row that is written with it.
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Milliseconds = Annotated[float, Meta(ge=-1e12, le=1e12)]
+Word = Annotated[str, Meta(pattern=r"\A[a-z_]{1,32}\Z")]
+MaybeWord = Annotated[str, Meta(pattern=r"\A[a-z_]{0,32}\Z")]
+Printable = Annotated[str, Meta(pattern=r"\A[\x20-\x7e]{0,320}\Z")]
 
 
 class EngineUsage(msgspec.Struct, frozen=True):
     """Tokens of one attempt, by the engine's own count."""
 
-    prompt: int
-    completion: int
-    cached: int
+    prompt: Count
+    completion: Count
+    cached: Count
 
     @property
     def total(self) -> int:
@@ -25,10 +34,10 @@ class EngineUsage(msgspec.Struct, frozen=True):
 class EngineTimings(msgspec.Struct, frozen=True):
     """Milliseconds."""
 
-    queue_ms: float = 0.0
-    load_ms: float = 0.0
-    ttft_ms: float | None = None
-    total_ms: float = 0.0
+    queue_ms: Milliseconds = 0.0
+    load_ms: Milliseconds = 0.0
+    ttft_ms: Milliseconds | None = None
+    total_ms: Milliseconds = 0.0
 
 
 class Trailer(msgspec.Struct, frozen=True):
@@ -37,8 +46,8 @@ class Trailer(msgspec.Struct, frozen=True):
 
     usage: EngineUsage
     timings: EngineTimings
-    outcome: str
-    tier: str = ""
+    outcome: Word
+    tier: MaybeWord = ""
     reason: str = ""
 
     @property
@@ -49,30 +58,30 @@ class Trailer(msgspec.Struct, frozen=True):
 class JournalLine(msgspec.Struct, frozen=True):
     """One line of an engine's usage journal (docs/ARCHITECTURE.md, seams)."""
 
-    n: int
-    request: str
-    attempt: int
-    tenant: str
-    key: str
-    outcome: str
-    prompt: int
-    completion: int
-    cached: int
-    ended_at: str
-    purpose: str = "tenant"
-    artefact: str | None = None
-    owner: str | None = None
-    version: str = ""
-    queue_ms: float | None = None
-    load_ms: float | None = None
-    ttft_ms: float | None = None
-    total_ms: float | None = None
-    tier: str = ""
-    service_class: str = "standard"
+    n: Annotated[int, Meta(ge=1, le=2**53)]
+    request: Printable
+    attempt: Annotated[int, Meta(ge=0, le=2**15 - 1)]
+    tenant: Printable
+    key: Printable
+    outcome: Word
+    prompt: Count
+    completion: Count
+    cached: Count
+    ended_at: Printable
+    purpose: Literal["tenant", "probe", "proof", "warmup"] = "tenant"
+    artefact: Printable | None = None
+    owner: Printable | None = None
+    version: Printable = ""
+    queue_ms: Milliseconds | None = None
+    load_ms: Milliseconds | None = None
+    ttft_ms: Milliseconds | None = None
+    total_ms: Milliseconds | None = None
+    tier: MaybeWord = ""
+    service_class: Word = "standard"
 
 
 class JournalPage(msgspec.Struct, frozen=True):
-    journal_id: str
+    journal_id: Printable
     lines: list[JournalLine]
     next: int
 

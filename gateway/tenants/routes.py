@@ -39,7 +39,7 @@ def tenant_filters(
     since: Since = None,
     until: Until = None,
 ) -> TenantFilters:
-    return TenantFilters(status, lifecycle, name_prefix, moment(since), moment(until))
+    return TenantFilters(status, lifecycle, name_prefix, moment(since, "since"), moment(until, "until"))
 
 
 @post("/api/v1/tenants", summary="Create a tenant")

@@ -111,3 +111,11 @@ def test_libpqs_sslmode_is_asyncpgs_ssl(mode: str) -> None:
     assert url.drivername == "postgresql+asyncpg"
     assert dict(url.query) == {"ssl": mode}
     assert url.password == "secret"
+
+
+async def test_errors_do_not_tell_what_was_written(db: Database) -> None:
+    """They go to the logs, with their statement."""
+    with pytest.raises(DBAPIError) as caught:
+        async with db.system_reader() as session:
+            await session.execute(text("SELECT 1 / (length(:text) - 9)"), {"text": "a tenants"})
+    assert "a tenants" not in str(caught.value)

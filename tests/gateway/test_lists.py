@@ -200,3 +200,21 @@ async def test_chains_are_verified_kept_and_exported_over_http(
     assert told["broken"] == {"seq": 4, "event": None, "reason": "truncated"}
     assert client.get(f"{root}/audit/verify?kept_seq=1", headers=operator.headers).status_code == 400
     assert client.get("/api/v1/audit/verify", headers=operator.headers).json()["intact"] is True
+
+
+EDGES = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59.999999Z")
+
+
+def test_a_moment_at_the_edges_of_time_is_a_400_for_every_list(
+    client: Client, operator: Operator, owner: Owner
+) -> None:
+    """Python's datetimes, asyncpg's and PostgreSQL's end at different places."""
+    filtered = [path for path, given, _ in lists(client) if "since" in given]
+    assert len(filtered) >= 8
+    for path in filtered:
+        headers = operator.headers if path.startswith("/api/") else owner.headers
+        for edge in EDGES:
+            url = path.format(tenant=owner.tenant)
+            answer = client.get(url, params={"since": edge}, headers=headers)
+            assert answer.status_code == 400, (path, edge, answer.text)
+            assert answer.json().get("error", answer.json())["param"] == "since", (path, edge)

@@ -52,9 +52,9 @@ async def list_price_books(
     limit: PageLimit = DEFAULT_LIMIT,
 ) -> VersionPage:
     """`since` and `until` are of their making, not of the moment from which they hold."""
-    given = {"since": moment(since), "until": moment(until)}
+    given = {"since": moment(since, "since"), "until": moment(until, "until")}
     start = BY_VERSION.start(cursor, given) or (before,)
-    found = await services.billing.price_book.page(start[0], limit + 1, moment(since), moment(until))
+    found = await services.billing.price_book.page(start[0], limit + 1, *given.values())
     cut = BY_VERSION.cut(found, limit, lambda each: (each.version,), given)
     return cut.fill(VersionPage, VersionOut.of, next=cut.rows[-1].version if cut.has_more else None)
 

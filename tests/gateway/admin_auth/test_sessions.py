@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 from litestar.testing import TestClient
 from redis.asyncio import Redis
@@ -15,6 +17,7 @@ from sqlalchemy import text
 from gateway.admin_auth import service
 from gateway.admin_auth.bootstrap import ensure_admin, new_admin_token
 from gateway.admin_auth.sessions import SessionStore
+from gateway.client_address import TrustedProxies
 from gateway.credentials import Peppers
 from gateway.db import Database
 from tests.gateway.conftest import Operator
@@ -69,6 +72,26 @@ def test_guessing_is_limited(client: Client, operator: Operator, monkeypatch: py
     refused = log_in(client, operator.email, operator.password)
     assert refused.status_code == 429
     assert 0 < int(refused.headers["retry-after"]) <= 300
+
+
+def test_guesses_count_for_who_makes_them_behind_a_proxy_too(
+    client: Client, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a stranger's would lock out whoever comes through the same proxy."""
+    monkeypatch.setattr(service, "ATTEMPTS_ADDRESS", 1)
+    state: Any = client.app.state
+    monkeypatch.setattr(state, "services", replace(state.services, proxies=TrustedProxies("10.0.0.1")))
+
+    async def send(said: str) -> int:
+        transport = httpx.ASGITransport(app=client.app, client=("10.0.0.1", 1234))
+        async with httpx.AsyncClient(transport=transport, base_url="http://testserver.local") as opened:
+            wrong = {"email": operator.email, "password": "wrong password"}
+            answer = await opened.post("/api/v1/session", json=wrong, headers={"x-forwarded-for": said})
+            return answer.status_code
+
+    said = ["192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"]
+    heard = [client.blocking_portal.call(send, each) for each in said]
+    assert heard == [401, 429, 401, 401, 429, 401]
 
 
 async def test_a_disabled_operator_is_out_at_once(client: Client, operator: Operator, db: Database) -> None:

@@ -216,7 +216,8 @@ async def test_a_key_reaches_no_key_that_can_do_more(room: Room) -> None:
         with pytest.raises(NotFound):
             await attempt
     found = await room.keys.page(room.tenant, KeyFilters(), None, 10)
-    assert [key.key_id for key in room.keys.within_reach(found, held)] == [weak]
+    reached = await room.keys.within_reach(room.tenant, found, held)
+    assert [key.key_id for key in reached] == [weak]
     wanted = KeyPatch(service_class="interactive")
     with pytest.raises(Forbidden):
         await room.keys.change(ACTOR, room.tenant, weak, wanted, within=held)

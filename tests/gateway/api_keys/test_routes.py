@@ -119,3 +119,39 @@ def test_a_tenants_weight_is_set_by_operators(client: Client, operator: Operator
     for weight in (0, 101):
         refused = client.patch(tenant, json={"share_weight": weight}, headers=operator.headers)
         assert refused.status_code == 400
+
+
+def test_no_key_gets_away_from_the_budget_of_the_one_that_makes_it(
+    client: Client, operator: Operator, tenant: str
+) -> None:
+    mine, headers = make(client, operator, tenant, scopes=["keys:write", "inference"])
+    other, _ = make(client, operator, tenant)
+    budget = {"budget_month": {"amount": "1.00"}}
+    url = f"{tenant}/keys/{mine}/limits"
+    assert client.patch(url, json=budget, headers=operator.headers).status_code == 200
+    refused = client.post("/v1/keys", json={"name": "free of it"}, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (403, "budget_month")
+    # nor takes one that is free of it, to which the same budget would be more than it has
+    assert client.post(f"/v1/keys/{other}/rotate", json={}, headers=headers).status_code == 404
+    assert [one["id"] for one in client.get("/v1/keys", headers=headers).json()["data"]] == [mine]
+    rotated = client.post(f"/v1/keys/{mine}/rotate", json={}, headers=headers)
+    assert rotated.status_code == 200
+
+    smaller = {"budget_month": {"amount": "0.50"}}
+    client.patch(f"{tenant}/keys/{other}/limits", json=smaller, headers=operator.headers)
+    assert client.get(f"/v1/keys/{other}", headers=headers).status_code == 200
+    client.patch(url, json={"budget_month": {"amount": "1.00", "hard": False}}, headers=operator.headers)
+    assert client.post("/v1/keys", json={"name": "only told"}, headers=headers).status_code == 201
+
+
+@pytest.mark.parametrize("edge", ["9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59.999999Z"])
+def test_an_expiry_at_the_end_of_time_is_refused(
+    client: Client, operator: Operator, tenant: str, edge: str
+) -> None:
+    """The last microsecond would come back from the database without a zone, and the key answer 500."""
+    key_id, _ = make(client, operator, tenant)
+    wanted = {"name": "k", "expires_at": edge}
+    made = client.post(f"{tenant}/keys", json=wanted, headers=operator.headers)
+    changed = client.patch(f"{tenant}/keys/{key_id}", json={"expires_at": edge}, headers=operator.headers)
+    for answer in (made, changed):
+        assert (answer.status_code, answer.json()["param"]) == (400, "expires_at")

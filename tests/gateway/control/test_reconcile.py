@@ -320,11 +320,42 @@ async def test_lines_of_a_journal_that_was_lost_are_settled_all_the_same(
 
 
 async def test_lines_of_nobody_are_skipped(bench: Bench, tenant: TenantId) -> None:
-    for facts in ({"tenant": ""}, {"request": "made-up"}):
+    last = str(UUID(int=(2**48 - 1) << 80 | 7 << 76 | 0b10 << 62))  # of a time that no datetime holds
+    for facts in ({"tenant": ""}, {"request": "made-up"}, {"request": str(uuid4())}, {"request": last}):
         line = msgspec.structs.replace(bench.replicas[0].add(tenant, uuid7()), **facts)
         bench.replicas[0].lines[-1] = line
     assert await bench.after_grace() == 0
-    assert await Cursors(bench.db).position(bench.replicas[0].journal_id) == 2
+    assert await Cursors(bench.db).position(bench.replicas[0].journal_id) == 4
+
+
+@pytest.mark.parametrize(
+    ("facts", "kept"),
+    [
+        ({"ended_at": "9999-12-31T23:59:59.999999+00:00"}, True),
+        ({"ended_at": "0001-01-01T00:00:00+14:00"}, True),
+        ({"version": "pirate@" + "9" * 300}, True),
+        ({"prompt": -1_000_000}, False),
+        ({"completion": 2**63}, False),
+        ({"outcome": "finished\0"}, False),
+        ({"tier": "\0"}, False),
+        ({"purpose": "a gift"}, False),
+        ({"attempt": 40_000}, False),
+        ({"total_ms": 1e300}, False),
+    ],
+)
+async def test_what_one_replica_writes_never_keeps_back_anothers_lines(
+    bench: Bench, tenant: TenantId, facts: dict[str, Any], kept: bool
+) -> None:
+    """What the ledger can't hold is no line: it would refuse all that are written with it."""
+    if not kept:
+        with pytest.raises(msgspec.ValidationError):
+            bench.replicas[0].add(tenant, uuid7(), **facts)
+        return
+    bench.replicas[0].add(tenant, uuid7(), **facts)
+    honest = uuid7()
+    bench.replicas[1].add(tenant, honest)
+    assert await bench.after_grace() == 2
+    assert await bench.rows(honest) == {1: ("finished", 20, 20)}
 
 
 async def test_only_one_leads(db: Database) -> None:

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.inference.frames import MAX_FRAME_BYTES, FrameScanner, FrameTooLong, sort_frames, split_frames
+from gateway.inference.frames import (
+    MAX_FRAME_BYTES,
+    FrameScanner,
+    FrameTooLong,
+    read_trailer,
+    sort_frames,
+    split_frames,
+)
 
 TRAILER = {
     "usage": {"prompt": 3, "completion": 2, "cached": 0},
@@ -70,3 +77,18 @@ def test_a_frame_without_end_is_refused() -> None:
     scanner.feed(b"x" * MAX_FRAME_BYTES)
     with pytest.raises(FrameTooLong):
         scanner.feed(b"x")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"usage": {"prompt": -3, "completion": 2, "cached": 0}},
+        {"usage": {"prompt": 2**63, "completion": 2, "cached": 0}},
+        {"timings": {"total_ms": 1e300}},
+        {"outcome": "finished\0"},
+        {"tier": "\0"},
+    ],
+)
+def test_a_trailer_that_the_ledger_can_not_hold_is_none(part: dict[str, object]) -> None:
+    assert read_trailer(json.dumps(TRAILER)) is not None
+    assert read_trailer(json.dumps(TRAILER | part)) is None

@@ -15,6 +15,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
+from gateway.idempotency import service
 from gateway.idempotency.names import record_name
 from gateway.idempotency.records import Records
 from gateway.principal import CacheMode, CachePolicy, TenantId
@@ -363,3 +364,27 @@ async def test_leaving_at_random_points_is_one_computation_and_one_bill(
     assert len(rows) == len({row.request_id for row in rows}) == 24
     assert {row.outcome for row in rows} == {"finished"}
     assert {row.billed_completion_tokens for row in rows} == {4}
+
+
+async def test_a_tenants_crowd_of_retries_leaves_room_for_anothers(
+    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MAX_WAITING", 1)
+    upstream.script.hold = asyncio.Event()
+    waiting = worker.replays.parts.idempotency._waiting
+    asked: list[asyncio.Task[tuple[int, Any, bytes]]] = []
+
+    async def ask_twice(num_tenants: int) -> None:
+        asked.append(asyncio.create_task(post(http, worker, "key")))
+        await until(lambda: upstream.requests == num_tenants)
+        asked.append(asyncio.create_task(post(http, worker, "key")))
+        await until(lambda: len(waiting) == num_tenants)
+
+    await ask_twice(1)
+    worker.keys.now = replace(worker.keys.now, tenant=TenantId(uuid4()))
+    await ask_twice(2)
+    await asyncio.sleep(0.2)  # several looks of each
+    upstream.script.hold.set()
+    assert [status for status, _, _ in await asyncio.gather(*asked)] == [200] * 4
+    assert not waiting
+    await worker.settled()

@@ -14,7 +14,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
-from gateway.inference import response_cache
+from gateway.inference import flights, response_cache
 from gateway.limits.amounts import Tokens
 from gateway.principal import CacheMode, CachePolicy, TenantId
 from gateway.redis import PipedRedis
@@ -368,4 +368,24 @@ async def test_a_hit_that_can_t_be_metered_is_not_given(
     status, _, raw = await post(http, cached, ask(stream=True))
     assert b"[DONE]" not in raw
     assert b"could not be recorded" in raw
+    await landed(cached)
+
+
+async def test_a_tenants_crowd_makes_no_other_compute_twice(
+    cached: Worker, upstream: Upstream, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flights, "MAX_WAITING", 1)
+    upstream.script.hold = asyncio.Event()
+    asking: list[asyncio.Task[tuple[int, str, bytes]]] = []
+
+    async def ask_twice(num_waiting: int) -> None:
+        asking.extend(asyncio.create_task(post(http, cached, ask())) for _ in range(2))
+        await until(lambda: cached.replays._flights.waiting == num_waiting)
+
+    await ask_twice(1)
+    cached.keys.now = replace(cached.keys.now, tenant=TenantId(uuid4()))
+    await ask_twice(2)
+    upstream.script.hold.set()
+    assert sorted(how for _, how, _ in await asyncio.gather(*asking)) == ["hit", "hit", "miss", "miss"]
+    assert upstream.requests == 2
     await landed(cached)

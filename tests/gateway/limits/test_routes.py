@@ -168,3 +168,10 @@ def test_without_a_price_a_hard_budget_can_not_be_kept(desk: Desk) -> None:
         assert told.json()["refused_by"]["limit_id"] == "tenant.budget_day"
         assert told.json()["needed"]["money"] is not None
     assert desk.now()["tenant.budget_day"]["remaining"] == "0.000000000001"
+
+
+def test_what_nests_without_end_is_a_400(desk: Desk) -> None:
+    headers = desk.key | {"content-type": "application/json"}
+    for body in (b"[" * 500_000, b'{"messages":' + b"[" * 5_000 + b"]" * 5_000 + b"}"):
+        answer = desk.client.post("/v1/limits/simulate", content=body, headers=headers)
+        assert answer.status_code == 400, answer.text

@@ -113,6 +113,14 @@ def test_a_role_holds_from_the_next_request_on(room: Room) -> None:
     assert client.get(f"{tenant}/adapters", headers=mine).status_code == 401
 
 
+def test_a_tokens_expiry_lies_within_time(room: Room) -> None:
+    tenant = room.tenant()
+    url = f"{tenant}/members/{room.add(tenant, 'viewer')['id']}/tokens"
+    wanted = {"name": "t", "expires_at": "9999-12-31T23:59:59.999999Z"}
+    refused = room.client.post(url, json=wanted, headers=room.headers)
+    assert (refused.status_code, refused.json()["param"]) == (400, "expires_at")
+
+
 def test_a_token_ends_when_it_is_revoked_or_expires(room: Room) -> None:
     client, tenant = room.client, room.tenant()
     member = room.add(tenant, "viewer")["id"]
@@ -193,6 +201,9 @@ def test_a_developer_gives_keys_what_a_developer_has(room: Room) -> None:
     url = f"{tenant}/keys/{strong.json()['key']['id']}"
     assert client.get(url, headers=mine).status_code == 404
     assert client.post(f"{url}/rotate", json={}, headers=mine).status_code == 404
+    assert client.get(f"{url}/limits", headers=mine).status_code == 404
+    weak = f"{tenant}/keys/{made.json()['key']['id']}/limits"
+    assert client.get(weak, headers=mine).status_code == 200
     listed = client.get(f"{tenant}/keys", headers=mine).json()["data"]
     assert [one["id"] for one in listed] == [made.json()["key"]["id"]]
 

@@ -128,6 +128,10 @@ class Authenticator:
         """Those of whom keys are known here."""
         return self._proved.tenants()
 
+    def goes_on_alone(self) -> bool:
+        """Whether a key is known here that goes on while the database is away."""
+        return self._proved.holds_any()
+
     def moved(self, tenant: TenantId, epoch: int) -> bool:
         """A tenant's epoch is `epoch`: what was proved under an earlier one is forgotten. Whether there was
         any."""

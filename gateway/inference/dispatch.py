@@ -178,7 +178,8 @@ class Dispatcher:
             attempt.trailer = read_trailer(upstream.headers[TRAILER_HEADER])
         if upstream.status != 200:
             await self._refused(trip, attempt, upstream)
-        elif call.request.streaming:
+        _require_answer(attempt, upstream, streaming=call.request.streaming)
+        if call.request.streaming:
             attempt.first = await self._first_bytes(upstream)
         else:
             attempt.first = await self._whole(upstream)
@@ -223,6 +224,16 @@ class Dispatcher:
         if not first:
             raise UpstreamFailed("the replica ended its stream before it began")
         return first
+
+
+def _require_answer(attempt: Attempt, upstream: Upstream, *, streaming: bool) -> None:
+    """That it is an answer of an engine, and not of whatever else listens there: nothing else may reach a
+    client. Raises `UpstreamFailed`."""
+    said = upstream.headers.get("content-type", "")
+    if not said.startswith("text/event-stream" if streaming else "application/json"):
+        raise UpstreamFailed(f"the replica answered in {said[:64] or 'no'} format")
+    if not streaming and (attempt.trailer is None or not attempt.trailer.finished):
+        raise UpstreamFailed("the replica's answer doesn't say how it ended")
 
 
 def _no_replica() -> Unavailable:

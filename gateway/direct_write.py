@@ -29,21 +29,18 @@ def offer_direct_write(cycle: RequestResponseCycle) -> None:
 
 
 def direct_write(scope: Scope) -> DirectWrite | None:
-    """None where another server runs the application, and where an answer has no body."""
+    """None where another server runs the application."""
     extensions = cast(dict[str, Any], scope.get("extensions") or {})
     kept = cast(Callable[[], RequestResponseCycle | None] | None, extensions.get(EXTENSION))
     cycle = None if kept is None else kept()
-    if cycle is None or scope.get("method") == "HEAD":
-        return None
-    return partial(_write, cycle)
+    return None if cycle is None else partial(_write, cycle)
 
 
 def _write(cycle: RequestResponseCycle, data: bytes) -> bool:
     if (
         not data
-        or not cycle.chunked_encoding  # nor has it begun
+        or not cycle.chunked_encoding  # which it is not before it begins
         or cycle.response_complete
-        or cycle.disconnected
         or cycle.flow.write_paused
         or cycle.transport.is_closing()
     ):

@@ -116,9 +116,8 @@ class HttpUpstream:
         """After all bodies of one read: what went straight on wakes nobody."""
         if not self._parts:
             return
-        # A reader that was woken reads all that comes, so that nothing overtakes.
-        if self._straight is not None and self._waiter is not None and not self._waiter.done():
-            parts = self._parts
+        if self._straight is not None:
+            parts = self._parts  # with what it did not take before, so that nothing overtakes
             if self._straight(parts[0] if len(parts) == 1 else b"".join(parts)):
                 parts.clear()
                 self._size = 0

@@ -11,7 +11,7 @@ from typing import cast
 
 import aiohttp
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from litestar.types import Message
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -114,6 +114,7 @@ def test_whoever_passes_a_frame_on_the_client_hears_the_same(
     assert fast.told_error == error
 
 
+@example([b"x", b"\n", b"\r", b"\n", b"\n"])
 @given(
     st.lists(
         st.sampled_from(

@@ -20,6 +20,7 @@ from litestar.types import ASGIApp
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gateway.direct_write import offer_direct_write
 from gateway.envelope import API_POLICY, NO_STORE, SECURITY_HEADERS, Envelope, refusal
 from gateway.errors import ApiError, BadRequest
 from gateway.problems import JSON
@@ -149,6 +150,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if not self.flow.write_paused:  # what is written from here on says nothing of what lay there before
             self._expect_no_reading()
+        offer_direct_write(cycle)
         super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:

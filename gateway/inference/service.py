@@ -20,6 +20,7 @@ from gateway.api_keys.networks import require_address
 from gateway.catalog.resolved import Resolved
 from gateway.client_address import Address
 from gateway.credentials import authorization_of
+from gateway.direct_write import direct_write
 from gateway.envelope import began_of, client_request_id_of, request_id_of, stopping
 from gateway.errors import AnswerTooLong, ApiError, BadGateway, Unavailable, from_refusal
 from gateway.events.recorder import Recorder
@@ -174,8 +175,8 @@ class Walk:
 
     def _client(self, door: Door, send: Send, visit: _Visit, wish: Wish | None) -> Client:
         if wish is None:
-            return Client(door.receive, send, self._parts.client)
-        client = KeepingClient(door.receive, send, self._parts.client)
+            return Client(door.receive, send, self._parts.client, direct_write(door.scope))
+        client = KeepingClient(door.receive, send, self._parts.client, direct_write(door.scope))
         visit.keeping = client.keeping = self._parts.replays.keeping(wish)
         client.leave_place = partial(self._parts.limiter.leave_place, visit.reservation)
         return client

@@ -38,11 +38,13 @@ FROM usage_ledger WHERE tenant_id::text = ANY(:tenants)
 
 @dataclass
 class Told:
-    """What clients were told. `whole`: tokens by request; `keyed`: by `Idempotency-Key`, of clients that
+    """What clients were told. `stayed`: of calls without an `Idempotency-Key` whose client did not leave;
+    `whole`: tokens by request; `keyed`: by `Idempotency-Key`, of clients that
     never left themselves, which requests they were told of; `answered`: with which one's whole answer."""
 
     calls: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
+    stayed: Counter[str] = field(default_factory=Counter)
     whole: dict[str, int] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)  # whole answers under a key, tokens by request
     keyed: dict[str, set[str]] = field(default_factory=dict)
@@ -61,14 +63,19 @@ class Told:
         self.calls += 1
         if self.calls >= self._awaited:
             self._come.set()
-        name = "whole" if answer.whole else answer.code or ("broken or left" if not answer.status else "")
-        self.statuses[f"{answer.status} {name}"] += 1
+        self.statuses[name_of(answer)] += 1
         if answer.status not in HONEST or (answer.code or "").startswith("untyped"):
             self.lies.append(f"{answer.status} {answer.code}")
         if answer.code == "no_end":
             self.lies.append("a stream ended without an end")
         if answer.whole and answer.tokens != wanted:
             self.lies.append(f"{answer.tokens} tokens of {wanted}")
+
+
+def name_of(answer: Answer) -> str:
+    """How a call ended, for counting."""
+    name = "whole" if answer.whole else answer.code or ("broken or left" if not answer.status else "")
+    return f"{answer.status} {name}"
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,7 @@ class Crowd:
             return
         answer = await ask(http, url, key.headers, body)
         told.note(answer, tokens)
+        told.stayed[name_of(answer)] += 1
         if answer.whole:
             told.whole[answer.request_id] = answer.tokens
 

@@ -82,8 +82,8 @@ def test_postgres_stopped(demo_model_dir: Path, record: Record) -> None:
         f"{CLIENTS} clients of three tenants over two workers; PostgreSQL is stopped for two minutes and "
         "started again, then Redis. A worker knows a key for 300 s once it was used there: such a key must "
         "be served, and no other may hear anything but 503 with `Retry-After`. With Redis away, a tenant "
-        f"that has {LIMIT} requests a minute gets half of it at most (docs/decisions/0042), and requests with "
-        "an `Idempotency-Key` hear 503, since nobody can say whether they ran.",
+        f"that has {LIMIT} requests a minute gets half of it at most (docs/decisions/0042), and requests "
+        "with an `Idempotency-Key` hear 503, since nobody can say whether they ran.",
         {
             "before": _said(before),
             **{name: _said(phase.told) for name, phase in phases.items()},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+
+import msgspec
 
 from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
@@ -21,8 +22,7 @@ LONG_AT_ONCE = 2
 take turns at it, for a crowd is often one tenant's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     prompt_tokens: int
     max_tokens: int  # each choice's most
     by_default: bool  # the client named none

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from gateway.events.trace import Step
@@ -49,8 +49,7 @@ class Cause(Enum):
     FAILED = "failed"  # a replica or we ourselves broke it off
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """What one attempt came to. `trailer` None with `known` False: the replica can't say."""
 
     trailer: Trailer | None
@@ -153,7 +152,7 @@ class Ending:
             return record
         whole = record is not None and record.cause is Cause.COMPLETE and record.outcome == "finished"
         bills = await keeping.settle(record.trailer if record is not None and whole else None)
-        return record if bills or record is None else replace(record, free=True)
+        return record if bills or record is None else msgspec.structs.replace(record, free=True)
 
     async def _write_down(self, attempt: Attempt, record: Record) -> None:
         settled = asyncio.create_task(self._settle(), name="request-settling")
@@ -169,7 +168,8 @@ class Ending:
             await self._journal.append(event)
             self._trip.trace.metered = event
         except JournalFailed:
-            self._journal.keep(usage_event(self._trip.call, attempt, replace(record, cause=Cause.FAILED)))
+            failed = msgspec.structs.replace(record, cause=Cause.FAILED)
+            self._journal.keep(usage_event(self._trip.call, attempt, failed))
             raise
         return event
 

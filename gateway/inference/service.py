@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol
 from uuid import UUID
 
+import msgspec
 import structlog
 from litestar.types import Receive, Scope, Send
 
@@ -67,8 +68,7 @@ class KeyReader(Protocol):
     def invalidate(self, tenant: TenantId) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
+class Door(msgspec.Struct, frozen=True):
     """A request as it came in, with whom the guard let pass."""
 
     endpoint: Endpoint

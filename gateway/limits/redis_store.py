@@ -201,8 +201,8 @@ class RedisStore:
 
 
 def _answer(found: list[int | bytes], num_buckets: int, *, tagged: bool = False) -> Answer:
-    state, epoch, which, available, parts, wait = (int(each) for each in found[:6])
-    states = [int(each) for each in found[6 : 6 + 2 * num_buckets]]  # none where nothing was weighed
+    numbers = [int(each) for each in found[: 6 + 2 * num_buckets]]  # no buckets where nothing was weighed
+    state, epoch, which, available, parts, wait = numbers[:6]
     placed = tagged and state == ADMITTED
     return Answer(
         state,
@@ -210,7 +210,7 @@ def _answer(found: list[int | bytes], num_buckets: int, *, tagged: bool = False)
         which - 1,
         join(available, parts) if parts >= 0 else available,  # parts: of money only
         wait,
-        tuple(Left(*each) for each in zip(states[::2], states[1::2], strict=True)),
+        tuple([Left(*numbers[at : at + 2]) for at in range(6, len(numbers), 2)]),
         float(found[-2]) if placed else None,
         float(found[-1]) if placed else 0.0,
     )

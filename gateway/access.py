@@ -22,6 +22,7 @@ from litestar.types import Scope as AsgiScope
 
 from gateway.api_keys.networks import require_address
 from gateway.client_address import client_address
+from gateway.credentials import authorization_of
 from gateway.errors import Forbidden, MethodNotAllowed, NotFound, Unauthenticated
 from gateway.principal import Admin, Principal, Role, Scope, TenantId
 from gateway.roles import EVERYONE, SCOPES, roles_of
@@ -85,19 +86,21 @@ async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
 async def _tenant(connection: Connection, handler: BaseRouteHandler) -> Principal:
     services = services_of(connection.scope)
     authenticator = services.authenticator
-    header = connection.headers.get("authorization")
+    header = authorization_of(connection.scope)
     if handler.opt.get(EPOCH_CHECKED):
         principal = await authenticator.principal(header)
     else:
         principal = await authenticator.fresh_principal(header)
     address = connection.scope["state"]["address"] = client_address(connection.scope, services.proxies)
-    require_address(principal, address)
     scope = handler.opt.get(SCOPE)
-    if isinstance(scope, Scope) and not principal.may(scope):
-        error = Forbidden(f"This API key lacks the scope '{scope}'.")
+    try:
+        require_address(principal, address)
+        if isinstance(scope, Scope) and not principal.may(scope):
+            raise Forbidden(f"This API key lacks the scope '{scope}'.")
+    except Forbidden as error:
         if scope is Scope.INFERENCE and METHODS in handler.opt:
-            services_of(connection.scope).serving.turned_away(connection.scope, principal, error)
-        raise error
+            services.serving.turned_away(connection.scope, principal, error)
+        raise
     return principal
 
 

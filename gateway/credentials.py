@@ -12,7 +12,9 @@ import hmac
 import re
 import secrets
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+from litestar.types import Scope
 from pydantic import SecretStr
 
 PUBLIC_CHARACTERS = 12
@@ -50,11 +52,7 @@ class SecretFormat:
 
     def parse(self, text: str) -> Secret | None:
         """None for anything that can't be one, found without asking the database."""
-        match = re.fullmatch(
-            rf"{self.prefix}_([a-z2-7]{{{PUBLIC_CHARACTERS}}})_[a-z2-7]{{{_SECRET_CHARACTERS}}}",
-            text,
-            re.ASCII,
-        )
+        match = _form_of(self.prefix).fullmatch(text)
         return Secret(match[1], text) if match else None
 
     def from_header(self, authorization: str | None) -> Secret | None:
@@ -84,6 +82,20 @@ class Peppers:
         time."""
         pepper = self._by_version.get(version)
         return hmac.compare_digest(_hmac(pepper or b"gone", secret), sealed) and pepper is not None
+
+
+def authorization_of(scope: Scope) -> str | None:
+    """The first `Authorization` header of a request, as it came: Litestar would decode all headers for it."""
+    return next(
+        (value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"), None
+    )
+
+
+@lru_cache
+def _form_of(prefix: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"{prefix}_([a-z2-7]{{{PUBLIC_CHARACTERS}}})_[a-z2-7]{{{_SECRET_CHARACTERS}}}", re.ASCII
+    )
 
 
 def same_secret(given: str, wanted: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
@@ -12,6 +13,7 @@ import structlog
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPSendMessage, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
+from structlog.contextvars import bind_contextvars, reset_contextvars
 
 from gateway.client_address import TrustedProxies, client_address
 from gateway.draining import Leaving
@@ -34,6 +36,8 @@ SECURITY_HEADERS: Final = (
 )
 API_POLICY: Final = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 NO_STORE: Final = (b"cache-control", b"no-store")
+_OWN: Final = [*SECURITY_HEADERS, API_POLICY, NO_STORE]
+_OWN_NAMES: Final = frozenset(name for name, _ in _OWN)
 
 REQUESTS = Counter("motet_http_requests", "HTTP requests answered.", ["route", "method", "status"])
 DURATION = Histogram(
@@ -88,15 +92,16 @@ class Envelope:
         exchange = _Exchange(scope, send, request_id, self._leaving)
         if self._logged_through is not None:
             exchange.client = str(client_address(scope, self._logged_through))
-        with structlog.contextvars.bound_contextvars(request_id=str(request_id)):
-            try:
-                await self._app(scope, receive, exchange.send)
-            except asyncio.CancelledError:  # the server's drain is over, and the request is not
-                if exchange.started:
-                    raise
-                await send_error(stopping(), scope, exchange.send)
-            finally:
-                exchange.record()
+        bound = bind_contextvars(request_id=str(request_id))
+        try:
+            await self._app(scope, receive, exchange.send)
+        except asyncio.CancelledError:  # the server's drain is over, and the request is not
+            if exchange.started:
+                raise
+            await send_error(stopping(), scope, exchange.send)
+        finally:
+            exchange.record()
+            reset_contextvars(**bound)
 
 
 def stopping() -> Unavailable:
@@ -156,8 +161,9 @@ class _Exchange:
         # A label must not be what a client typed: unmatched paths are one series.
         route = str(self._scope.get("path_template") or "unmatched")
         method = str(self._scope.get("method", ""))
-        REQUESTS.labels(route, method if method in _METHODS else "other", str(self._status)).inc()
-        DURATION.labels(route).observe(seconds)
+        requests, duration = _metrics_of(route, method if method in _METHODS else "other", self._status)
+        requests.inc()
+        duration.observe(seconds)
         if route not in _QUIET:
             more = {} if self.client is None else {"client": self.client}
             ms = round(seconds * 1000, 1)
@@ -166,10 +172,19 @@ class _Exchange:
     def _headers(self, message: HTTPSendMessage) -> list[tuple[bytes, bytes]]:
         headers = list(message.get("headers", []))  # type: ignore[call-overload]  # a union of messages
         present = {name.lower() for name, _ in headers}
-        own = [(b"x-request-id", str(self._request_id).encode()), *SECURITY_HEADERS, API_POLICY, NO_STORE]
-        if self._leaving.begun:
-            own.append((b"connection", b"close"))
-        return [*headers, *(pair for pair in own if pair[0] not in present)]
+        headers.append((b"x-request-id", str(self._request_id).encode()))
+        if self._leaving.begun and b"connection" not in present:
+            headers.append((b"connection", b"close"))
+        missing = (
+            _OWN if present.isdisjoint(_OWN_NAMES) else [pair for pair in _OWN if pair[0] not in present]
+        )
+        return [*headers, *missing]
+
+
+@lru_cache(maxsize=4_096)
+def _metrics_of(route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+    """Kept: finding them among all costs more than adding to them."""
+    return REQUESTS.labels(route, method, str(status)), DURATION.labels(route)
 
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}

@@ -14,7 +14,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery
 from prometheus_client import Gauge
 from sqlalchemy import select, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import ProgrammingError
 
 import migrations
 from gateway.access import PUBLIC
@@ -39,9 +39,15 @@ READY = Gauge(
 )
 
 
-GOES_ON_WITHOUT = {"redis"}
-"""Said when it is away, but no reason for a balancer to send requests elsewhere: all workers lack it at once,
-and each lets in its share of the limits (docs/decisions/0042)."""
+class Unfit(Unavailable):
+    """The database answers, and can't be used by this code."""
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """`outcome` is "ok", or why not; `away`: it was not reached, or did not answer in time."""
+
+    outcome: str
+    away: bool = False
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -53,8 +59,8 @@ class Looks:
     """What anyone may ask for, each looked at once at a time. One a worker."""
 
     def __init__(self) -> None:
-        self.shallow: SharedLook[dict[str, str]] = SharedLook()
-        self.chat: SharedLook[str] = SharedLook(DEEP_FRESH_S)
+        self.shallow: SharedLook[dict[str, Checked]] = SharedLook()
+        self.chat: SharedLook[Checked] = SharedLook(DEEP_FRESH_S)
         self.metrics: SharedLook[bytes] = SharedLook()
 
 
@@ -71,12 +77,13 @@ async def readyz(
     checks = dict(await looks.shallow(lambda: _shallow(services)))
     leaving: Leaving = state.leaving
     if leaving.begun:
-        checks["process"] = "It is shutting down."
+        checks["process"] = Checked("It is shutting down.")
     if deep:
         checks["chat"] = await looks.chat(lambda: _check(services.probe, DEEP_CHECK_S))
-    ready = all(outcome == "ok" for name, outcome in checks.items() if name not in GOES_ON_WITHOUT)
+    ready = all(each.outcome == "ok" or _goes_on(name, each, services) for name, each in checks.items())
     READY.set(ready)
-    return Response(Readiness(ready, checks), status_code=200 if ready else 503)
+    told = {name: each.outcome for name, each in checks.items()}
+    return Response(Readiness(ready, told), status_code=200 if ready else 503)
 
 
 @get("/metrics", opt={PUBLIC: True}, summary="Prometheus metrics of all workers")
@@ -94,26 +101,38 @@ async def metrics(
     return Response(body, headers={"content-type": METRICS_CONTENT_TYPE})
 
 
-async def _shallow(services: Services) -> dict[str, str]:
+def _goes_on(name: str, checked: Checked, services: Services) -> bool:
+    """What is away is said, but is no reason for a balancer to send requests elsewhere: all workers lack it
+    at once. Without Redis each lets in its share of the limits (docs/decisions/0042); without PostgreSQL
+    known keys go on, as long as there are any (docs/decisions/0076)."""
+    if not checked.away:
+        return False
+    return name == "redis" or (name == "database" and services.authenticator.goes_on_alone())
+
+
+async def _shallow(services: Services) -> dict[str, Checked]:
     return {
         "database": await _check(lambda: _database(services), CHECK_S),
         "redis": await _check(lambda: _redis(services), CHECK_S),
     }
 
 
-async def _check(look: Callable[[], Awaitable[None]], limit_s: float) -> str:
+async def _check(look: Callable[[], Awaitable[None]], limit_s: float) -> Checked:
     try:
         async with asyncio.timeout(limit_s):
             await look()
+    except Unfit as error:
+        return Checked(error.message)
     except ApiError as error:
-        return error.message
+        return Checked(error.message, away=True)
     except TimeoutError:
-        return f"no answer within {limit_s:g} s"
-    return "ok"
+        return Checked(f"no answer within {limit_s:g} s", away=True)
+    return Checked("ok")
 
 
 async def _database(services: Services) -> None:
-    """Answers, and has the tables that this code was written for. Raises `Unavailable`.
+    """Answers, and has the tables that this code was written for. Raises `Unavailable`, `Unfit` for the
+    latter.
 
     A newer schema is as good until one of its migrations took away what this code needs
     (docs/decisions/0060), so that what runs stays ready while a release is rolled out.
@@ -121,18 +140,18 @@ async def _database(services: Services) -> None:
     async with services.db.system_reader() as session:
         try:
             found = await session.scalar(text("SELECT version_num FROM alembic_version"))
-        except SQLAlchemyError as error:
-            raise Unavailable("The database has no tables yet. Run the migrations.") from error
+        except ProgrammingError as error:  # not for a connection that broke: then they may be there
+            raise Unfit("The database has no tables yet. Run the migrations.") from error
     if found == migrations.head():
         return
     if found is None or migrations.knows(found):
-        raise Unavailable(
+        raise Unfit(
             f"The database is at revision {found}, this code needs {migrations.head()}. Run the migrations."
         )
     async with services.db.system_reader() as session:
         oldest = await session.scalar(select(SchemaSupport.oldest_release))
     if oldest is None or not migrations.knows(oldest):
-        raise Unavailable(
+        raise Unfit(
             f"The database is at revision {found}, which serves releases from {oldest} on; this code knows"
             f" {migrations.head()}. Run a newer release."
         )

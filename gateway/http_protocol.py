@@ -20,6 +20,7 @@ from litestar.types import ASGIApp
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gateway.direct_write import offer_direct_write
 from gateway.envelope import API_POLICY, NO_STORE, SECURITY_HEADERS, Envelope, refusal
 from gateway.errors import ApiError, BadRequest
 from gateway.problems import JSON
@@ -82,6 +83,7 @@ class BoundedHttp(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
     _unread_bytes = 0  # when its timer was set
+    _in_head = False  # between its first byte and its end
     _in_message = False  # between a head's end and its body's
     _progressed = False  # the bytes just read ended a head, or were a body's
     _owed_bytes = 0  # read since the last progress
@@ -107,12 +109,13 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if self._owed_bytes > MAX_HEAD_BYTES:
             self._refuse(HeadTooLarge(f"The head of a request has at most {MAX_HEAD_BYTES} bytes."))
-        elif self._timer is None and not self._in_message and not self._is_answering():
+        elif self._timer is None and not self._in_message and (self._in_head or not self._is_answering()):
             self._expect(HEAD_S)  # blank lines begin no message, but end the keep-alive's own wait
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._expect(HEAD_S)
+        self._in_head = True
+        self._expect_nothing()  # `data_received` sets the timer anew where not all of the head is here
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Not of a trailer: merged into the headers, which RFC 9110, 6.5.1, forbids, a client's word would
@@ -122,7 +125,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._expect_nothing()
-        self._in_message = self._progressed = True
+        self._in_head, self._in_message, self._progressed = False, True, True
         refused = self._fault()
         app: ASGIApp = self.app
         try:
@@ -155,6 +158,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if not self.flow.write_paused:  # what is written from here on says nothing of what lay there before
             self._expect_no_reading()
+        offer_direct_write(cycle)
         super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import struct
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COUNTER_BITS = 42  # of the 74 free ones; the remaining 32 are random in every id
+_WORDS = struct.Struct("512I")
 _COUNTER_SEED_BITS = 41  # a fresh millisecond starts below half, so that counting on does not overflow
 
 
@@ -19,6 +23,7 @@ class Uuid7Source:
     def __init__(self) -> None:
         self._unix_ms = 0
         self._counter = 0
+        self._random: Iterator[int] = iter(())
 
     def __call__(self) -> UUID:
         now_ms = time.time_ns() // 1_000_000
@@ -28,7 +33,14 @@ class Uuid7Source:
             self._counter += 1
             if self._counter >> _COUNTER_BITS:
                 self._unix_ms, self._counter = self._unix_ms + 1, secrets.randbits(_COUNTER_SEED_BITS)
-        return _compose(self._unix_ms, self._counter << 32 | secrets.randbits(32))
+        return _compose(self._unix_ms, self._counter << 32 | self._random_32())
+
+    def _random_32(self) -> int:
+        """The system's, fetched for many ids at a time."""
+        for number in self._random:
+            return number
+        self._random = iter(_WORDS.unpack(os.urandom(_WORDS.size)))
+        return next(self._random)
 
 
 def time_of(uuid: UUID) -> datetime:

@@ -13,6 +13,7 @@ from litestar.types import Scope
 from redis.asyncio import Redis
 
 from adapters.base import BaseSpec
+from gateway import metric_values
 from gateway.admin_auth.service import AdminAuthenticator
 from gateway.api_keys.authenticator import Authenticator, CacheLimits
 from gateway.api_keys.revocation import Revocation
@@ -97,6 +98,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     peppers = Peppers(settings.pepper, settings.pepper_previous)
     base = BaseSpec.from_dir(Path(settings.base_model), settings.base_name)
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(metric_values.written())
         db = Database(settings.database_url, settings.database_system_url)
         stack.push_async_callback(db.close)
         redis = connect(settings.redis_url)

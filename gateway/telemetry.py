@@ -15,6 +15,8 @@ import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from gateway import metric_values
+
 METRICS_CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 METRICS_DIR: Final = "PROMETHEUS_MULTIPROC_DIR"
 """Read by prometheus_client when it is first imported: `serve` sets it before a worker starts."""
@@ -31,6 +33,7 @@ _SECRET_VALUES = re.compile(
     r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"  # user:password@ of a URL
 )
 REDACTED: Final = "[redacted]"
+_PLAIN: Final = (int, float, type(None))
 
 
 class _Lines(structlog.WriteLogger):
@@ -77,7 +80,22 @@ def configure_logging(stream: TextIO = sys.stderr, level: int = logging.INFO) ->
 def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Last processor before writing: fields with a secret's name are blanked, and secrets inside any text
     are cut."""
+    if _is_clean(event):
+        return event
     return {name: _clean(name, value) for name, value in event.items()}
+
+
+def _is_clean(event: MutableMapping[str, Any]) -> bool:
+    """Whether a flat event, which nearly every one is, holds no secret: one search for all of its texts."""
+    texts = []
+    for name, value in event.items():
+        if _is_secret(name):
+            return False
+        if isinstance(value, str):
+            texts.append(value)
+        elif not isinstance(value, _PLAIN):
+            return False
+    return _SECRET_VALUES.search("\n".join(texts)) is None
 
 
 def _add_name(logger: Any, _: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -94,6 +112,7 @@ def render_metrics() -> bytes:
     """The exposition text: of all workers when several share a metrics folder, else of this process."""
     if METRICS_DIR not in os.environ:
         return generate_latest(REGISTRY)
+    metric_values.write()
     registry = CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # untyped upstream
     return generate_latest(registry)

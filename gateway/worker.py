@@ -18,6 +18,7 @@ from gateway.app import create_app
 from gateway.config import Settings
 from gateway.draining import DrainingServer
 from gateway.http_protocol import BoundedHttp, ConnectionLimits, connection_limit
+from gateway.metric_values import keep_in_memory
 from gateway.serve import LIFE_FD, LISTEN_FD, STARTUP_FAILED
 from gateway.telemetry import METRICS_DIR, configure_logging
 
@@ -26,6 +27,7 @@ GC_OBJECTS = 20_000
 
 def main() -> None:
     configure_logging()
+    keep_in_memory()
     settings = Settings()
     BoundedHttp.limits = ConnectionLimits(
         connection_limit(settings.max_connections), settings.write_timeout_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
+
+from gateway.principal import Scope
 
 _CARRIED = {"method", "url", "headers", "params", "json", "data", "files"}
 
@@ -57,15 +59,17 @@ def fuzz_as(
     effort: Effort,
     *,
     prefix: str = "/",
-    tenant: str | None = None,
+    ids: Mapping[str, str | int] | None = None,
+    restore: Callable[[], None] = lambda: None,
 ) -> Findings:
     """The same for the operations under `prefix`, each request as every caller (headers by name).
 
-    `tenant`: the one that operators' routes are asked about; any other would be a 404 throughout.
+    `ids`: path parameters that name something which is there; others would be a 404 throughout. Of `tenant`
+    it is the only value. `restore` is called after each operation, to undo what it may have done to callers.
     """
     budget_s = effort.budget_s
     document: dict[str, Any] = requests.get(f"{base_url}/openapi.json", timeout=60).json()
-    _tame(document, base_model, tenant)
+    _tame(document, base_model, ids or {})
     schema = schemathesis.openapi.from_dict(document)
     operations = [
         operation
@@ -81,6 +85,7 @@ def fuzz_as(
             for number, mode in enumerate(effort.modes, start=1):
                 until = began + share_s * number / len(effort.modes)
                 _fuzz_operation(target, operation, (mode, effort), until)
+            restore()
             budget_s = max(0.0, budget_s - (time.monotonic() - began))
     return findings
 
@@ -89,18 +94,20 @@ def fuzz_as(
 def fresh_key(admin: httpx.Client) -> Iterator[str]:
     """A key with every scope, of a tenant of its own: what is made up may not touch anyone else's."""
     tenant = admin.post("/api/v1/tenants", json={"name": f"fuzz-{uuid4().hex[:12]}"}).json()["id"]
-    scopes = ["inference", "adapters:read", "adapters:write", "usage:read"]
+    scopes = [scope.value for scope in Scope]
     made = admin.post(f"/api/v1/tenants/{tenant}/keys", json={"name": "fuzz", "scopes": scopes}).json()
     yield made["secret"]
     admin.patch(f"/api/v1/tenants/{tenant}", json={"status": "suspended"})
 
 
-def _tame(document: dict[str, Any], base_model: str, tenant: str | None) -> None:
+def _tame(document: dict[str, Any], base_model: str, ids: Mapping[str, str | int]) -> None:
     """Valid inference requests name a model that exists and end soon, so that they reach a replica."""
     for item in document["paths"].values():
         for parameter in (each for operation in item.values() for each in operation.get("parameters", [])):
-            if tenant is not None and (parameter["in"], parameter["name"]) == ("path", "tenant"):
-                parameter["schema"] = {"enum": [tenant]}
+            name = parameter["name"]
+            if parameter["in"] == "path" and name in ids:
+                known = {"enum": [ids[name]]}
+                parameter["schema"] = known if name == "tenant" else {"anyOf": [known, parameter["schema"]]}
     for path in ("/v1/chat/completions", "/v1/completions"):
         body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         body["properties"]["model"] = {"enum": [base_model]}

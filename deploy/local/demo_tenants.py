@@ -12,7 +12,7 @@ import aiohttp
 from deploy.local.processes import Plan
 
 FILES = Path(__file__).with_name("demo")
-SCOPES = ("inference", "adapters:write")
+SCOPES = ("inference", "adapters:write", "usage:read")
 LIMITS = {"requests_per_minute": 6_000, "tokens_per_minute": 2_000_000, "max_parallel": 64}
 TENANTS = {"acme": ("pirate", "sentiment-json"), "globex": ("shout", "triage")}
 TIMEOUT_S = 120.0
@@ -91,7 +91,7 @@ class _Api:
 async def _ensure(api: _Api, name: str, known_key: str | None) -> DemoTenant:
     tenant_id = await _tenant_id(api, name)
     key = known_key
-    if key is None or not await api.opens("/v1/models", key):
+    if key is None or not await api.opens("/v1/usage", key):
         body = {"name": "demo", "scopes": list(SCOPES)}
         key = (await api.as_admin("POST", f"/api/v1/tenants/{tenant_id}/keys", body))["secret"]
     listed = await api.as_admin("GET", f"/api/v1/tenants/{tenant_id}/adapters?limit={PAGE}")

@@ -68,4 +68,5 @@ class Endings:
             total_ms=timings.total_ms,
             tier=ended.tier,
             ended_at=now_utc(),
+            service_class=add.service_class,
         )

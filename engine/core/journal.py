@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from engine.core.protocol import Outcome, Purpose, Tier
+from engine.core.protocol import Outcome, Purpose, ServiceClass, Tier
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 KEEP_S: Final = 8 * 24 * 3600.0
@@ -67,6 +67,7 @@ class JournalLine(msgspec.Struct, frozen=True, kw_only=True):
     total_ms: float
     tier: Tier
     ended_at: datetime  # UTC
+    service_class: ServiceClass = ServiceClass.STANDARD  # its price may depend on it
 
 
 _ENCODER = msgspec.json.Encoder()

@@ -40,6 +40,7 @@ AWAY_S = 5.0
 _NOBODY = ApiKey(secret_hmac=b"", pepper_version="")
 
 LOOKUPS = Counter("motet_api_key_lookups", "API keys looked at, by what came of it.", ["outcome"])
+_CACHED = LOOKUPS.labels("cached")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Authenticator:
         if proved is None:
             proved = await self._prove_or_go_on(secret, digest)
         else:
-            LOOKUPS.labels("cached").inc()
+            _CACHED.inc()
         now = datetime.now(UTC)
         if proved.until is not None and proved.until <= now:
             raise Unauthenticated
@@ -126,6 +127,10 @@ class Authenticator:
     def tenants(self) -> list[TenantId]:
         """Those of whom keys are known here."""
         return self._proved.tenants()
+
+    def goes_on_alone(self) -> bool:
+        """Whether a key is known here that goes on while the database is away."""
+        return self._proved.holds_any()
 
     def moved(self, tenant: TenantId, epoch: int) -> bool:
         """A tenant's epoch is `epoch`: what was proved under an earlier one is forgotten. Whether there was

@@ -76,6 +76,11 @@ class TimedCache(Generic[Value]):
         """Those about whom something is kept."""
         return list(self._of_tenant)
 
+    def holds_any(self) -> bool:
+        """Whether anything is kept that has not run out."""
+        now = self._clock()
+        return any(entry.kept_until > now for entry in self._kept.values())
+
     def of(self, tenant: TenantId) -> Iterator[Value]:
         """All that is kept of a tenant, fresh or not."""
         return (self._kept[digest].value for digest in self._of_tenant.get(tenant, ()))

@@ -38,14 +38,27 @@ class Access:
         return Api(self.base_url, token)
 
     def of_tenant(self, tenant: str | None) -> tuple[Api, str]:
-        """Who may act for the tenant, and the path its things lie under: its API key, or an operator."""
-        key = self.api_key or self._demo_key(tenant)
-        if key is not None:
-            return Api(self.base_url, key), "/v1"
+        """Who may act for the tenant, and the path its things lie under. A tenant that is named is meant, and
+        takes an operator's or a member's token: a key opens its own tenant, whatever was named. Raises
+        `CommandFailed`."""
+        if tenant is None and self.api_key is not None:
+            return Api(self.base_url, self.api_key), "/v1"
         if tenant is None:
             raise CommandFailed("Name a tenant with --tenant, or give its key: --api-key or MOTET_API_KEY.")
+        if self._admin_token is None:
+            raise CommandFailed(
+                "--tenant needs an operator's or a member's token: --admin-token or MOTET_ADMIN_TOKEN."
+                " An API key is for its own tenant, without --tenant."
+            )
         api = self.admin()
         return api, f"/api/v1/tenants/{tenant_id(api, tenant)}"
+
+    def of_key(self, tenant: str | None) -> Api:
+        """As a tenant's key: the one that is given, or the demo's of that tenant. Raises `CommandFailed`."""
+        key = self._demo_key(tenant) if tenant is not None else self.api_key
+        if key is None:
+            raise CommandFailed("This needs the tenant's key: --api-key or MOTET_API_KEY, without --tenant.")
+        return Api(self.base_url, key)
 
     @property
     def _admin_token(self) -> str | None:

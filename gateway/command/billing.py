@@ -55,6 +55,33 @@ def create_version(
     show(made if as_json else made["book"], as_json)
 
 
+@billing.command("price")
+@says_why
+def choose_price(
+    context: typer.Context,
+    tenant: MaybeTenant = None,
+    adapter: Annotated[str | None, typer.Option(help="Of --tenant. Without: the base.")] = None,
+    service_class: Annotated[str, typer.Option(help="interactive, standard or batch.")] = "standard",
+    version: Annotated[int | None, typer.Option(min=1, help="Default: the one in force.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which price holds for what a tenant uses, and why."""
+    api = access_of(context).admin()
+    found = api.get(
+        "/api/v1/price-choice",
+        base_id=api.get("/api/v1/base-weights")["base_id"],
+        owner=None if tenant is None else tenant_id(api, tenant),
+        adapter=adapter,
+        service_class=service_class,
+        version=version,
+    )
+    if as_json:
+        show(found, as_json)
+        return
+    facts = {"version": found["version"], "currency": found["currency"], "reason": found["reason"]}
+    show({**facts, **found["winner"]}, as_json)
+
+
 @billing.command("re-rate")
 @says_why
 def rerate(
@@ -85,6 +112,24 @@ def list_periods(context: typer.Context, tenant: MaybeTenant = None, as_json: As
     api, root = access_of(context).of_tenant(tenant)
     found = api.pages(f"{root}/billing/periods")
     show_list(found, ["month", "status", "statement", "currency", "exact", "total"], as_json)
+
+
+@billing.command("exports")
+@says_why
+def list_exports(
+    context: typer.Context,
+    tenant: MaybeTenant = None,
+    all_tenants: Annotated[bool, typer.Option("--all", help="Of all tenants; for operators.")] = False,
+    month: Annotated[str | None, typer.Option(help="UTC month: YYYY-MM. Default: all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Exports that were asked for, newest first; `motet usage export` makes one and fetches its files."""
+    if all_tenants:
+        api, root = access_of(context).admin(), "/api/v1"
+    else:
+        api, root = access_of(context).of_tenant(tenant)
+    found = api.pages(f"{root}/billing/exports", month=month)
+    show_list(found, ["id", "month", "period", "state", "reason", "created_at", "finished_at"], as_json)
 
 
 @billing.command("statement")

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.command.access import tenant_id
 from gateway.command.api import Api, CommandFailed, segment
 from gateway.command.options import AsJson, MaybeTenant, access_of, connect
 from gateway.command.output import says_why, show, show_list
@@ -141,12 +140,8 @@ def revoke_key(
 
 
 def _keys_of(context: typer.Context, tenant: str | None) -> tuple[Api, str]:
-    access = access_of(context)
-    if tenant is None:
-        api, root = access.of_tenant(None)
-        return api, f"{root}/keys"
-    api = access.admin()
-    return api, f"/api/v1/tenants/{tenant_id(api, tenant)}/keys"
+    api, root = access_of(context).of_tenant(tenant)
+    return api, f"{root}/keys"
 
 
 def _policy(

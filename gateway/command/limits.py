@@ -8,7 +8,7 @@ import typer
 
 from gateway.command.access import tenant_id
 from gateway.command.api import Api, CommandFailed, segment
-from gateway.command.options import AsJson, MaybeTenant, TenantName, access_of, connect
+from gateway.command.options import AsJson, TenantName, access_of, connect
 from gateway.command.output import says_why, show, show_list
 
 limits = typer.Typer(
@@ -17,6 +17,7 @@ limits = typer.Typer(
 
 MaybeKey = Annotated[str | None, typer.Option("--key", help="Of this key: its public part.")]
 MaybeAdapter = Annotated[str | None, typer.Option("--adapter", help="Of this adapter, by its name.")]
+DemoTenant = Annotated[str | None, typer.Option("--tenant", help="With the demo's key of this tenant.")]
 Count = Annotated[int | None, typer.Option(min=1)]
 Money = Annotated[str | None, typer.Option(help="In the price book's currency, such as 250.00.")]
 COLUMNS = ["limit_id", "limit", "remaining", "reserved", "reset", "resets_at"]
@@ -78,14 +79,12 @@ def set_limits(  # noqa: PLR0913, PLR0917  its parameters are options
 @says_why
 def limits_now(
     context: typer.Context,
-    tenant: MaybeTenant = None,
+    tenant: DemoTenant = None,
     model: Annotated[str | None, typer.Option(help="With the limits of its adapter.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """What is left, as a tenant's key sees it."""
-    api, root = access_of(context).of_tenant(tenant)
-    if root != "/v1":
-        raise CommandFailed("This needs the tenant's key: --api-key or MOTET_API_KEY.")
+    api = access_of(context).of_key(tenant)
     show_list(api.get("/v1/limits", model=model)["data"], COLUMNS, as_json)
 
 
@@ -96,13 +95,11 @@ def simulate(
     model: str,
     prompt_tokens: Annotated[int, typer.Option(min=1)],
     max_tokens: Annotated[int, typer.Option(min=1)],
-    tenant: MaybeTenant = None,
+    tenant: DemoTenant = None,
     as_json: AsJson = False,
 ) -> None:
     """What a request would be told by the limits now; takes nothing."""
-    api, root = access_of(context).of_tenant(tenant)
-    if root != "/v1":
-        raise CommandFailed("This needs the tenant's key: --api-key or MOTET_API_KEY.")
+    api = access_of(context).of_key(tenant)
     wanted = {"model": model, "prompt_tokens": prompt_tokens, "max_tokens": max_tokens}
     found = api.post("/v1/limits/simulate", wanted)
     if as_json:

@@ -49,6 +49,10 @@ def show_usage(  # noqa: PLR0913, PLR0917  its parameters are options
     show_list([*report["data"], {**report, "day": "total"}], COLUMNS, as_json)
     typer.echo(f"{report['start']} to {report['end']} ({report['zone']})", nl=False)
     typer.echo(f", complete until {report['complete_until'] or 'nobody knows'}")
+    if report["has_unpriced"]:
+        typer.echo("Some of these tokens have no price; the amounts are without them.")
+    if report["unknown_requests"]:
+        typer.echo(f"Not counted yet: {report['unknown_requests']} requests.")
 
 
 @usage.command("export")

@@ -25,6 +25,16 @@ def list_webhooks(context: typer.Context, tenant: MaybeTenant = None, as_json: A
     show_list(api.get(f"{root}/webhooks")["data"], COLUMNS, as_json)
 
 
+@webhooks.command("show")
+@says_why
+def show_webhook(
+    context: typer.Context, webhook_id: Id, tenant: MaybeTenant = None, as_json: AsJson = False
+) -> None:
+    """One webhook."""
+    api, root = access_of(context).of_tenant(tenant)
+    show(api.get(f"{root}/webhooks/{segment(webhook_id)}"), as_json)
+
+
 @webhooks.command("create")
 @says_why
 def create_webhook(

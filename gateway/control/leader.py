@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.db import Database, database_errors
@@ -60,8 +60,11 @@ async def _take(connection: AsyncConnection) -> None:
 
 
 async def _unlock(connection: AsyncConnection) -> None:
-    """The connection goes back to a pool, so the lock must not stay with it."""
+    """The connection goes back to a pool, so the lock must not stay with it: where it can't be given back,
+    the connection is cut, and the server lets go of both."""
+    if connection.invalidated:
+        return
     try:
         await connection.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": LOCK})
-    except DBAPIError:
+    except (SQLAlchemyError, OSError):
         await connection.invalidate()

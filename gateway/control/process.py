@@ -109,17 +109,22 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
     purger = Purger(
         db, parts_of(db, redis, store, lambda: [replica.driver for replica in fleet.registry.all])
     )
+    reservations = RedisStore(redis, lease_s=settings.lease_s)
     try:
         while True:
-            reconciler = Reconciler(db, (), base_id=base_id, journal_dir=settings.journal_dir)
+            reconciler = Reconciler(
+                db,
+                (),
+                base_id=base_id,
+                journal_dir=settings.journal_dir,
+                open_requests=reservations.held,
+            )
             try:
                 async with leadership(db) as leader:
                     jobs = [*_jobs(db, reconciler, fsck), *_webhook_jobs(deliveries)]
                     jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
                     jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
-                    jobs.append(
-                        _budgets(BudgetWatch(db, RedisStore(redis, lease_s=settings.lease_s), publish))
-                    )
+                    jobs.append(_budgets(BudgetWatch(db, reservations, publish)))
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)

@@ -1,7 +1,9 @@
 """The ledger against the engines' own journals, line by line.
 
 A line whose row is there is compared. One whose row is missing after `GRACE_S` belonged to a worker that died
-(or lost its disk): it is added from the engine's count. What it bills:
+(or lost its disk), unless a worker that lives may still bring it in, with all that it knows: one that has not
+told yet that it drained what ended before, or one whose client reads so slowly that the request is open yet.
+Then it is waited for. Else the line is added from the engine's count. What it bills:
 
     purpose is not `tenant`                                  nothing
     outcome is not finished or aborted                       nothing
@@ -17,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -29,20 +31,22 @@ import structlog
 from gateway.control.cursors import Cursors
 from gateway.control.metrics import UNSETTLED, UNSETTLED_AGE
 from gateway.db import Database, SystemWrite
+from gateway.errors import Unavailable
 from gateway.ids import time_of
 from gateway.models import UsageLedger, UsageUncounted
 from gateway.moments import LATEST, is_storable
+from gateway.principal import TenantId
 from gateway.replicas.driver import Driver, JournalLine, UpstreamFailed
 from gateway.usage import repository
 from gateway.usage.drain import journalled
 from gateway.usage.event import BILLED_OUTCOMES, COLUMNS, UsageEvent
 from gateway.usage.metrics import LEDGER_ROWS, RECONCILE
-from gateway.usage.watermark import tell_engine
+from gateway.usage.watermark import tell_engine, workers_complete_until
 
 log = structlog.get_logger(__name__)
 
 GRACE_S = 15.0
-"""A live worker needs about a second to bring its rows in."""
+"""A live worker needs about a second to bring its rows in, and to say so once it has begun."""
 
 CLOCKS_APART = timedelta(seconds=5)
 """Most that the clocks of a replica and of this machine may differ for "complete until" to be true."""
@@ -55,13 +59,15 @@ MAX_PENDING = 20_000
 """Lines that wait, per journal; beyond it no more are read until some are settled."""
 
 Attempt = tuple[UUID, int]
+OpenRequests = Callable[[Sequence[tuple[TenantId, UUID]]], Awaitable[set[UUID]]]
+"""Those of these requests that a live worker holds. Raises `Unavailable`."""
 
 
 @dataclass(slots=True)
 class _Pending:
     line: JournalLine
     request: UUID
-    seen_at: float
+    seen_at: float  # without a live worker that holds it
 
     @property
     def attempt(self) -> Attempt:
@@ -99,12 +105,15 @@ class Reconciler:
         *,
         base_id: str,
         journal_dir: Path,
+        open_requests: OpenRequests,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._db = db
         self._sources = [_Source(driver) for driver in drivers]
+        self._ended: list[_Source] = []  # journals that will not be read again, and have lines that wait
         self._base_id = base_id
         self._journal_dir = journal_dir
+        self._open_requests = open_requests
         self._clock = clock
         self._cursors = Cursors(db)
 
@@ -113,13 +122,18 @@ class Reconciler:
         known = {source.driver: source for source in self._sources}
         self._sources = [known.get(driver) or _Source(driver) for driver in drivers]
 
+    @property
+    def _all(self) -> list[_Source]:
+        return [*self._sources, *self._ended]
+
     async def run_once(self) -> int:
         """Reads what is new, settles what can be; gives the number of rows added. Raises `Unavailable`."""
         await asyncio.gather(*(self._read_if_possible(source) for source in self._sources))
         added = await self._settle()
-        for source in self._sources:
+        for source in self._all:
             if source.journal_id:
                 await self._cursors.move(source.journal_id, source.settled_to)
+        self._ended = [source for source in self._ended if source.pending]
         await self._tell_complete()
         self._measure()
         return added
@@ -135,6 +149,8 @@ class Reconciler:
             asked_at = datetime.now(UTC) - CLOCKS_APART
             page = await source.driver.journal(source.read_to, PAGE_LINES)
             if page.journal_id != source.journal_id:  # first contact, or the engine began a new one
+                if source.pending:  # of which nobody else tells any more
+                    self._ended.append(replace(source))
                 source.journal_id, source.pending = page.journal_id, {}
                 source.read_to = await self._cursors.position(page.journal_id)
                 continue
@@ -153,18 +169,20 @@ class Reconciler:
         source.pending[line.n] = _Pending(line, request, self._clock())
 
     async def _settle(self) -> int:
-        waiting = [pending for source in self._sources for pending in source.pending.values()]
+        waiting = [pending for source in self._all for pending in source.pending.values()]
         added = 0
         for start in range(0, len(waiting), PAGE_LINES):
             added += await self._settle_some(waiting[start : start + PAGE_LINES], waiting)
         return added
 
     async def _settle_some(self, some: Sequence[_Pending], all_waiting: Sequence[_Pending]) -> int:
+        await self._wait_for_open(some)
         async with self._db.system_session() as session:
             await repository.decide_alone(session)
             facts = await _facts(session, some, all_waiting)
             settled = {p.attempt for p in some if facts.compare(p.line, p.request)}
-            missing = [p for p in some if p.attempt not in settled and self._is_due(p, facts)]
+            told_to = await workers_complete_until(session)
+            missing = [p for p in some if p.attempt not in settled and self._is_due(p, facts, told_to)]
             if missing:
                 written = await journalled(self._journal_dir)  # a live worker brings these in itself
                 missing = [p for p in missing if p.attempt not in written]
@@ -172,24 +190,43 @@ class Reconciler:
             added = await repository.insert_events(session, events)
             await repository.forget_uncounted(session, [p.attempt for p in missing])
         settled |= {p.attempt for p in missing}
-        for source in self._sources:
+        for source in self._all:
             source.pending = {n: p for n, p in source.pending.items() if p.attempt not in settled}
         self._report(missing, events, added)
         return added
 
     async def _tell_complete(self) -> None:
         async with self._db.system_session() as session:
-            for source in self._sources:
+            for source in self._all:
                 if (until := source.complete_until) is not None:
                     await tell_engine(session, source.journal_id, until)
 
     def _measure(self) -> None:
-        seen = [pending.seen_at for source in self._sources for pending in source.pending.values()]
+        seen = [pending.seen_at for source in self._all for pending in source.pending.values()]
         UNSETTLED.set(len(seen))
         UNSETTLED_AGE.set(self._clock() - min(seen) if seen else 0.0)
 
-    def _is_due(self, pending: _Pending, facts: _Facts) -> bool:
-        return pending.attempt in facts.uncounted or self._clock() - pending.seen_at >= GRACE_S
+    def _is_due(self, pending: _Pending, facts: _Facts, told_to: datetime | None) -> bool:
+        """`told_to`: what ended before, by our clock, no live worker has left to bring in."""
+        if pending.attempt in facts.uncounted:
+            return True
+        if self._clock() - pending.seen_at < GRACE_S:
+            return False
+        return told_to is None or _moment(pending.line.ended_at) + CLOCKS_APART < told_to
+
+    async def _wait_for_open(self, some: Sequence[_Pending]) -> None:
+        """The grace of requests that are open yet begins anew. While nobody can say which are, of all."""
+        waited = [p for p in some if self._clock() - p.seen_at >= GRACE_S]
+        if not waited:
+            return
+        try:
+            held = await self._open_requests([(_tenant(p.line), p.request) for p in waited])
+        except Unavailable as error:
+            log.warning("open_requests_unread", reason=error.message)
+            held = {p.request for p in waited}
+        for pending in waited:
+            if pending.request in held:
+                pending.seen_at = self._clock()
 
     def _report(self, missing: Sequence[_Pending], events: Sequence[UsageEvent], added: int) -> None:
         LEDGER_ROWS.labels("reconciler").inc(added)
@@ -287,12 +324,10 @@ def _waiting_event(row: UsageUncounted) -> UsageEvent:
 
 def _line_event(line: JournalLine, request: UUID, base_id: str) -> UsageEvent:
     name, _, version = line.version.partition("@")
-    tenant = _uuid(line.tenant)
-    assert tenant is not None  # `_take` turned others away
     return UsageEvent(
         request_id=request,
         attempt=line.attempt,
-        tenant_id=tenant,
+        tenant_id=_tenant(line),
         key_id=line.key,
         base_id=base_id,
         outcome=line.outcome,
@@ -303,7 +338,14 @@ def _line_event(line: JournalLine, request: UUID, base_id: str) -> UsageEvent:
         adapter_version=int(version) if version.isdigit() and len(version) <= MAX_VERSION_DIGITS else None,
         artefact=line.artefact,
         owner_id=_uuid(line.owner or ""),
+        service_class=line.service_class,
     )
+
+
+def _tenant(line: JournalLine) -> TenantId:
+    tenant = _uuid(line.tenant)
+    assert tenant is not None  # `_take` turned others away
+    return TenantId(tenant)
 
 
 def _request(text: str) -> UUID | None:

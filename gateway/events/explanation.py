@@ -15,6 +15,7 @@ UNITS: Final = {
     "input_tokens_per_minute": "input tokens a minute",
     "output_tokens_per_minute": "output tokens a minute",
     "max_parallel": "requests at a time",
+    "open_requests": "requests open at a time in one worker",
     "items": "waiting requests",
     "tokens": "tokens of waiting requests",
     "bytes": "bytes of waiting requests",

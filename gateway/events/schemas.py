@@ -52,9 +52,9 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
             key_id=row.key_id,
             service_class=row.service_class,
             stream=row.stream,
-            total_ms=row.total_ms,
-            queue_ms=row.queue_ms,
-            first_byte_ms=row.first_byte_ms,
+            total_ms=round(row.total_ms, 3),
+            queue_ms=_ms(row.queue_ms),
+            first_byte_ms=_ms(row.first_byte_ms),
             prompt_tokens=row.prompt_tokens,
             completion_tokens=row.completion_tokens,
             stands_for=row.stands_for,
@@ -148,11 +148,16 @@ class RequestStory(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def _ms(kept: float | None) -> float | None:
+    """Without the digits that a number kept in four bytes grows when it is read."""
+    return None if kept is None else round(kept, 3)
+
+
 def _timeline(row: RequestEvent) -> list[StepTime]:
     found: list[StepTime] = []
     begins = 0.0
     for step, what in STEPS.items():
-        ms = getattr(row, f"{step}_ms")
+        ms = _ms(getattr(row, f"{step}_ms"))
         if ms is not None:
             found.append(StepTime(step, what, round(begins, 3), ms, step_note(row, step)))
             begins += ms

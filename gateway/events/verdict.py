@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gateway.events.trace import Trace
 
 QUEUE_CODES: Final = frozenset({"queue_full", "queue_too_long", "queue_timeout"})
+NO_ROOM: Final = "too_many_open_requests"
 LIMIT_STATUS: Final = 429
 STOPPING: Final = "gateway_stopping"
 UNEXPECTED: Final = "internal_error"
@@ -44,5 +45,7 @@ def verdict_of(trace: Trace) -> Verdict:
 
 
 def _kind(error: ApiError) -> Outcome:
-    """The queue's 503s and 504s are refusals too: nothing of ours is broken."""
-    return Outcome.REFUSED if error.status < 500 or error.code in QUEUE_CODES else Outcome.FAILED
+    """The 503s and 504s of the queue and of the bound on open requests are refusals too: nothing of ours is
+    broken."""
+    refused = error.status < 500 or error.code in QUEUE_CODES or error.code == NO_ROOM
+    return Outcome.REFUSED if refused else Outcome.FAILED

@@ -37,6 +37,7 @@ class Claim:
     overdue: bool = False  # another may have taken the request, and be gone by now
     forgotten: bool = False  # the record was lost while the lease held, so nobody took it
     ended: bool = False
+    answered: bool = False  # by this try, for its retries to hear
 
     @property
     def attempts_after(self) -> int:
@@ -57,6 +58,17 @@ class Claim:
     async def release(self) -> bool:
         """The same for what ended without an answer."""
         return await self._end(None, answered=False)
+
+    async def retract(self) -> None:
+        """Its row could not be written, and its client hears that: no retry may hear an answer that nobody
+        pays for. Never raises."""
+        if not self.answered:
+            return
+        self.answered = False
+        try:
+            await self.records.retract(self.hold)
+        except Unavailable as error:
+            log.error("unpaid_answer_kept", request=str(self.hold.request_id), error=str(error))
 
     async def until_unwanted(self) -> None:
         """The client has left: returns once no retry has asked for `grace_s`."""
@@ -87,6 +99,7 @@ class Claim:
             log.warning("idempotency_record_not_ended", request=str(self.hold.request_id), error=str(error))
             return not self.free
         self._note(standing, began)
+        self.answered = answered and standing is Standing.OWN
         lost = standing is Standing.LOST or (standing is Standing.FORGOTTEN and self.overdue)
         return not (self.free or lost)
 

@@ -8,7 +8,6 @@ local held = redis.call('HMGET', KEYS[1], 'request', 'generation', 'state')
 if held[1] ~= ARGV[1] then return 0 end
 if held[2] ~= ARGV[2] then return -1 end
 if held[3] ~= 'running' then return 0 end
-local RECORD = 256
 local size = RECORD + #ARGV[7]
 local answer = ARGV[7]
 if not make_room(KEYS[2], KEYS[3], ARGV[4], size, tonumber(ARGV[5]), tonumber(ARGV[6])) then

@@ -3,6 +3,7 @@
     no record ── claim ──► running ── complete ──► done, or spent when its answer could not be kept
                              │  ▲
                   release ◄──┘  └── claim, after the lease ran out: the next generation of the same request
+    done, spent ── retract ──► no record: its usage could not be recorded
 
 A try is named by its request's id and its generation, and every step but `claim` compares both: an owner that
 was silent for longer than its lease can't end what another runs in its place.
@@ -34,7 +35,8 @@ CALL_TIMEOUT_S = 3.0
 _HERE = Path(__file__).parent
 _CLAIM = Script.load(_HERE / "claim.lua")
 _RENEW = Script.load(_HERE / "renew.lua")
-_COMPLETE = Script.load(BOUNDED, _HERE / "complete.lua")
+_COMPLETE = Script.load(BOUNDED, _HERE / "record.lua", _HERE / "complete.lua")
+_RETRACT = Script.load(BOUNDED, _HERE / "record.lua", _HERE / "retract.lua")
 _RELEASE = Script.load(_HERE / "release.lua")
 
 
@@ -114,6 +116,12 @@ class Records:
                 )
             )
         )
+
+    async def retract(self, hold: Hold) -> Standing:
+        """Of a try that was completed. Raises `Unavailable`."""
+        shelf = _shelf(hold.tenant)
+        args = [str(hold.request_id), hold.generation, hold.name]
+        return Standing(int(await self._call(_RETRACT, [_entry(hold), shelf.index, shelf.total], args)))
 
     async def release(self, hold: Hold) -> Standing:
         """Raises `Unavailable`."""

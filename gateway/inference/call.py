@@ -48,7 +48,7 @@ class Asked:
     trace: Trace = field(default_factory=Trace, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """An admitted, counted request: everything that is settled before it waits."""
 
@@ -67,7 +67,7 @@ class Call:
     arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     prefix: tuple[int, ...] = ()  # hashes of the prompt's beginnings (`gateway/replicas/want.py`)
     session: str | None = None  # in the client's words
-    want: Want = ANYTHING  # what the router needs of all this; set by `Dispatcher.aimed`
+    want: Want = ANYTHING  # of the router; set by `Dispatcher.aim`, and nothing else changes
 
     @property
     def tokens(self) -> Tokens:

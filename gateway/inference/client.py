@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -40,9 +40,17 @@ class Client:
     """Owned by one walk. Only whole frames are written, so that a comment may stand between any two
     writes."""
 
-    def __init__(self, receive: Receive, send: Send, patience: ClientPatience) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        patience: ClientPatience,
+        write_now: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        """`write_now`: as `gateway/direct_write.py` makes it, where the server has it."""
         self._receive = receive
         self._send = send
+        self._write_now = write_now or _never
         self._patience_s = patience.write_timeout_s
         self.keep_alive_s = patience.keep_alive_s
         self._walk: asyncio.Task[Any] | None = None  # while it is watched
@@ -112,6 +120,11 @@ class Client:
             await self._start(200, {**EVENT_STREAM, **self.stream_headers})
         await self._put(data, more)
 
+    def write_now(self, data: bytes) -> bool:
+        """The same at once, for a stream that has begun; False, and nothing is written, where it would have
+        to wait."""
+        return self._write_now(data)
+
     async def respond(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         """A whole answer at once."""
         assert not self.started
@@ -152,6 +165,10 @@ class Client:
         if self._patience_s <= 0 and more:
             self.gone = True
             raise ClientGone
+
+
+def _never(_data: bytes) -> bool:
+    return False
 
 
 def error_frame(error: ApiError) -> bytes:

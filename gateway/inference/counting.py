@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
@@ -21,8 +22,7 @@ LONG_AT_ONCE = 2
 take turns at it, for a crowd is often one tenant's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     prompt_tokens: int
     max_tokens: int  # each choice's most
     by_default: bool  # the client named none
@@ -46,7 +46,7 @@ class Counter:
         else:
             async with self._long.one_of(tenant):
                 prompt_tokens, prefix = await asyncio.to_thread(self._prompt, request)
-        return replace(self._counted(request, prompt_tokens), prefix=prefix)
+        return self._counted(request, prompt_tokens, prefix)
 
     def _prompt(self, request: InferenceRequest) -> tuple[int, tuple[int, ...]]:
         ids = self._encoded(request)
@@ -68,7 +68,7 @@ class Counter:
             raise self._too_long(len(tokens), 1, "prompt")
         return tokens
 
-    def _counted(self, request: InferenceRequest, prompt_tokens: int) -> Counted:
+    def _counted(self, request: InferenceRequest, prompt_tokens: int, prefix: tuple[int, ...]) -> Counted:
         room = self._max_model_len - prompt_tokens
         asked = request.token_limit
         param = "messages" if isinstance(request, ChatRequest) else "prompt"
@@ -83,7 +83,7 @@ class Counter:
                 "min_tokens",
                 "integer_above_max_value",
             )
-        return Counted(prompt_tokens, max_tokens, by_default=asked is None)
+        return Counted(prompt_tokens, max_tokens, asked is None, prefix)
 
     def _too_long(self, prompt: int, completion: int, param: str) -> RequestRefused:
         refused = RequestRefused(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
@@ -76,9 +76,9 @@ class Dispatcher:
         self._budget = budget or RetryBudget(share=0.1)
         self.patience = patience
 
-    def aimed(self, call: Call) -> Call:
-        """With what the router needs of it; to be made again when its rights change."""
-        return replace(call, want=want_of(call, self._registry.rules))
+    def aim(self, call: Call) -> None:
+        """Tells it what the router needs of it; to be made again when its rights change."""
+        call.want = want_of(call, self._registry.rules)
 
     def ticket(self, call: Call) -> Ticket:
         """For the request's place in its tenant's line: what it may use, and what its adapter's load will
@@ -178,7 +178,8 @@ class Dispatcher:
             attempt.trailer = read_trailer(upstream.headers[TRAILER_HEADER])
         if upstream.status != 200:
             await self._refused(trip, attempt, upstream)
-        elif call.request.streaming:
+        _require_answer(attempt, upstream, streaming=call.request.streaming)
+        if call.request.streaming:
             attempt.first = await self._first_bytes(upstream)
         else:
             attempt.first = await self._whole(upstream)
@@ -223,6 +224,16 @@ class Dispatcher:
         if not first:
             raise UpstreamFailed("the replica ended its stream before it began")
         return first
+
+
+def _require_answer(attempt: Attempt, upstream: Upstream, *, streaming: bool) -> None:
+    """That it is an answer of an engine, and not of whatever else listens there: nothing else may reach a
+    client. Raises `UpstreamFailed`."""
+    said = upstream.headers.get("content-type", "")
+    if not said.startswith("text/event-stream" if streaming else "application/json"):
+        raise UpstreamFailed(f"the replica answered in {said[:64] or 'no'} format")
+    if not streaming and (attempt.trailer is None or not attempt.trailer.finished):
+        raise UpstreamFailed("the replica's answer doesn't say how it ended")
 
 
 def _no_replica() -> Unavailable:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from gateway.events.trace import Step
@@ -49,8 +49,7 @@ class Cause(Enum):
     FAILED = "failed"  # a replica or we ourselves broke it off
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """What one attempt came to. `trailer` None with `known` False: the replica can't say."""
 
     trailer: Trailer | None
@@ -134,6 +133,10 @@ class Ending:
                 await self._write_down(attempt, record)
             else:
                 await self._settle()
+        except JournalFailed:
+            if trip.keeping is not None:
+                await trip.keeping.retract()
+            raise
         finally:
             trip.leave_place()
             if attempt is not None:
@@ -149,14 +152,14 @@ class Ending:
             return record
         whole = record is not None and record.cause is Cause.COMPLETE and record.outcome == "finished"
         bills = await keeping.settle(record.trailer if record is not None and whole else None)
-        return record if bills or record is None else replace(record, free=True)
+        return record if bills or record is None else msgspec.structs.replace(record, free=True)
 
     async def _write_down(self, attempt: Attempt, record: Record) -> None:
-        append = self._append(attempt, record)
-        written, _ = await asyncio.gather(append, self._settle(), return_exceptions=True)
-        if isinstance(written, BaseException):
-            raise written
-        self.event = written
+        settled = asyncio.create_task(self._settle(), name="request-settling")
+        try:
+            self.event = await self._append(attempt, record)
+        finally:
+            await settled
 
     async def _append(self, attempt: Attempt, record: Record) -> UsageEvent:
         """Raises `JournalFailed`; the client is then told of a failure, so the attempt bills nothing."""
@@ -165,7 +168,8 @@ class Ending:
             await self._journal.append(event)
             self._trip.trace.metered = event
         except JournalFailed:
-            self._journal.keep(usage_event(self._trip.call, attempt, replace(record, cause=Cause.FAILED)))
+            failed = msgspec.structs.replace(record, cause=Cause.FAILED)
+            self._journal.keep(usage_event(self._trip.call, attempt, failed))
             raise
         return event
 

@@ -35,6 +35,11 @@ class FrameScanner:
         self._size = 0
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the next byte begins a frame."""
+        return not self._parts
+
+    @property
     def rest(self) -> bytes:
         """What came after the last frame end."""
         return b"".join(self._parts)
@@ -64,6 +69,18 @@ def _last_end(data: bytes) -> int:
         if match.end() < len(data) or not data.endswith(b"\r"):
             end = match.end()
     return end
+
+
+def are_plain(data: bytes) -> bool:
+    """Whether these are whole frames, if the first byte begins one, and all of them go through: what the
+    scanner and `sort_frames` find too, at a fraction of their cost."""
+    return (
+        data.endswith(b"\n\n")
+        and b"\r" not in data
+        and b"[DONE]" not in data
+        and b": motet " not in data
+        and b'"error"' not in data
+    )
 
 
 def split_frames(block: bytes) -> list[bytes]:

@@ -106,6 +106,12 @@ class Keeping:
             return True
         return await self.claim.complete(self._idempotency.sealed(self.claim.hold, answer))
 
+    async def retract(self) -> None:
+        """What `settle` or `given` left for retries is taken back: its row could not be written."""
+        self._answer = None
+        if self.claim is not None:
+            await self.claim.retract()
+
     def land(self, attempt: Attempt) -> None:
         """The answer is metered: those who wait get it, and it is kept for those to come."""
         if self.key is None or self._answer is None:

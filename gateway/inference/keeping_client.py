@@ -23,6 +23,13 @@ class KeepingClient(Client):
             self.keeping.take(data)
         await super().write(data, more=more)
 
+    def write_now(self, data: bytes) -> bool:
+        if not self.deaf and not self._write_now(data):
+            return False
+        if self.keeping is not None:
+            self.keeping.take(data)
+        return True
+
     async def keep_alive(self) -> None:
         """No part of the answer."""
         await super().write(KEEP_ALIVE)

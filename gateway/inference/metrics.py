@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Histogram
@@ -32,6 +33,11 @@ CACHE = Counter(
 ENDED = Counter("motet_gateway_requests_ended_total", "Ended requests that were admitted.", ["outcome"])
 
 
+@lru_cache(maxsize=64)
+def _ended(outcome: str) -> Counter:
+    return ENDED.labels(outcome)
+
+
 def observe_first_bytes(call: Call) -> None:
     if call.purpose == "tenant":
         TTFT.observe(time.monotonic() - call.arrived)
@@ -41,7 +47,7 @@ def observe_end(call: Call, record: Record | None) -> None:
     """Tenants' requests only: probes would blur every picture."""
     if call.purpose != "tenant":
         return
-    ENDED.labels("unserved" if record is None else record.outcome).inc()
+    _ended("unserved" if record is None else record.outcome).inc()
     E2E.observe(time.monotonic() - call.arrived)
     trailer = record.trailer if record else None
     if trailer is None:

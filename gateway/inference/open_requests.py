@@ -10,7 +10,9 @@ from typing import Final
 from prometheus_client import Counter, Gauge
 
 from gateway.errors import Unavailable
+from gateway.events.verdict import NO_ROOM
 from gateway.principal import TenantId
+from gateway.refusal import Refusal
 
 RETRY_AFTER_S: Final = 1.0  # where requests end all the time, and another worker may have room at once
 
@@ -26,6 +28,10 @@ REFUSED = Counter(
 )
 
 
+class NoRoom(Unavailable):
+    """Too many are open: 503, and nothing of ours is broken."""
+
+
 class OpenRequests:
     """One per worker."""
 
@@ -37,12 +43,12 @@ class OpenRequests:
 
     @contextmanager
     def one_of(self, tenant: TenantId) -> Iterator[None]:
-        """Holds a place while the block runs. Raises `Unavailable` where there is none."""
+        """Holds a place while the block runs. Raises `NoRoom` where there is none."""
         held = self._by_tenant.get(tenant, 0)
         if held >= self._most_of_tenant:
-            raise _full("tenant")
+            raise _full("tenant", self._most_of_tenant)
         if self.now >= self._most:
-            raise _full("all")
+            raise _full("all", self._most)
         self._by_tenant[tenant] = held + 1
         self.now += 1
         OPEN.inc()
@@ -58,10 +64,13 @@ class OpenRequests:
                 del self._by_tenant[tenant]
 
 
-def _full(bound: str) -> Unavailable:
+def _full(bound: str, most: int) -> NoRoom:
     REFUSED.labels(bound).inc()
-    return Unavailable(
+    error = NoRoom(
         "Too many requests are open here. Try again.",
-        code="too_many_open_requests",
+        code=NO_ROOM,
         retry_after_s=RETRY_AFTER_S,
     )
+    owner = "tenant" if bound == "tenant" else "worker"
+    error.refusal = Refusal(f"{owner}.open_requests", most, 1, 0)
+    return error

@@ -218,6 +218,7 @@ class _KeptEnding:
         settle = self._parts.limiter.settle(self._held, used)
         metered, _ = await asyncio.gather(self._meter(outcome, bills), settle, return_exceptions=True)
         if isinstance(metered, BaseException):
+            await self._keeping.retract()
             raise metered
 
     async def _meter(self, outcome: str, bills: bool) -> None:

@@ -11,6 +11,7 @@ from litestar.types import Scope as AsgiScope
 
 from gateway.access import EPOCH_CHECKED, METHODS, SCOPE, principal_of
 from gateway.inference.call import Endpoint
+from gateway.inference.open_requests import NoRoom
 from gateway.inference.schemas import CHAT_OPERATION, COMPLETIONS_OPERATION
 from gateway.inference.service import Door
 from gateway.openapi import OPERATION
@@ -34,8 +35,12 @@ async def completions(scope: AsgiScope, receive: Receive, send: Send) -> None:
 
 async def _serve(endpoint: Endpoint, scope: AsgiScope, receive: Receive, send: Send) -> None:
     principal, serving = principal_of(scope), services_of(scope).serving
-    with serving.open_requests.one_of(principal.tenant):
-        await serving.walk.serve(Door(endpoint, principal, scope, receive, time.monotonic()), send)
+    try:
+        with serving.open_requests.one_of(principal.tenant):
+            await serving.walk.serve(Door(endpoint, principal, scope, receive, time.monotonic()), send)
+    except NoRoom as error:
+        serving.turned_away(scope, principal, error)
+        raise
 
 
 handlers = [chat_completions, completions]

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol
 from uuid import UUID
 
+import msgspec
 import structlog
 from litestar.types import Receive, Scope, Send
 
@@ -19,6 +20,8 @@ from adapters.wire import InferenceRequest
 from gateway.api_keys.networks import require_address
 from gateway.catalog.resolved import Resolved
 from gateway.client_address import Address
+from gateway.credentials import authorization_of
+from gateway.direct_write import direct_write
 from gateway.envelope import began_of, client_request_id_of, request_id_of, stopping
 from gateway.errors import AnswerTooLong, ApiError, BadGateway, Unavailable, from_refusal
 from gateway.events.recorder import Recorder
@@ -65,8 +68,7 @@ class KeyReader(Protocol):
     def invalidate(self, tenant: TenantId) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
+class Door(msgspec.Struct, frozen=True):
     """A request as it came in, with whom the guard let pass."""
 
     endpoint: Endpoint
@@ -84,11 +86,6 @@ class Door:
         """Where it came from, as the guard saw it."""
         found: Address | None = self.scope["state"].get("address")
         return found
-
-    @property
-    def authorization(self) -> str | None:
-        headers = self.scope["headers"]
-        return next((value.decode("latin-1") for name, value in headers if name == b"authorization"), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +175,8 @@ class Walk:
 
     def _client(self, door: Door, send: Send, visit: _Visit, wish: Wish | None) -> Client:
         if wish is None:
-            return Client(door.receive, send, self._parts.client)
-        client = KeepingClient(door.receive, send, self._parts.client)
+            return Client(door.receive, send, self._parts.client, direct_write(door.scope))
+        client = KeepingClient(door.receive, send, self._parts.client, direct_write(door.scope))
         visit.keeping = client.keeping = self._parts.replays.keeping(wish)
         client.leave_place = partial(self._parts.limiter.leave_place, visit.reservation)
         return client
@@ -273,12 +270,13 @@ class Walk:
             session=session_of(door.scope, asked.request),
         )
         trace.original = call.request_id
-        call = parts.dispatcher.aimed(call)
+        parts.dispatcher.aim(call)
         await parts.limiter.reserve(reservation, call.tokens, parts.dispatcher.ticket(call))
         if reservation.epoch != asked.principal.epoch:  # something of the tenant changed since it was read
             principal = await self._current(door, asked.principal, reservation)
             resolved = await parts.catalog.resolve(principal, asked.request.model)
-            call = parts.dispatcher.aimed(call.with_rights(principal, resolved))
+            call = call.with_rights(principal, resolved)
+            parts.dispatcher.aim(call)
             if visit.keeping is not None:
                 visit.keeping.forgo_cache()  # it was asked under what the tenant was
         self._hint(call)
@@ -289,7 +287,7 @@ class Walk:
         if reservation.epoch == principal.epoch:
             return principal
         self._parts.keys.invalidate(principal.tenant)
-        now = await self._parts.keys.principal(door.authorization)
+        now = await self._parts.keys.principal(authorization_of(door.scope))
         require_address(now, door.address)
         return now
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from gateway.billing.money import UNITS
 
@@ -18,8 +19,7 @@ class Meter(StrEnum):
     OUTPUT = "output_tokens"
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(msgspec.Struct, frozen=True):
     input: int = 0
     output: int = 0
 
@@ -44,8 +44,7 @@ class Tokens:
 NO_TOKENS: Final = Tokens()
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
+class Used(msgspec.Struct, frozen=True):
     """What a request came to. An answer out of the response cache costs money and takes no tokens."""
 
     input: int = 0

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from gateway.limits.amounts import NO_TOKENS, Tokens
 from gateway.limits.levels import Bucket, Counter, Plan
 from gateway.redis import RedisKey
@@ -16,16 +18,14 @@ ENDED = -1
 UNSEEDED = -2
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(msgspec.Struct, frozen=True):
     """Of one bucket, after the call."""
 
     remaining: int
     reset_us: int  # until it is full
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """`which` counts through buckets, leases and counters of the call, from 0; it is meant where `state` is
     REFUSED or UNSEEDED."""
 
@@ -39,8 +39,7 @@ class Answer:
     credit: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A tenant's line in the queue, and a request's length there (`gateway/queueing/share.lua`)."""
 
     line: RedisKey

@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 import structlog
+from prometheus_client import Counter
 from redis.asyncio import Redis
 
 from gateway.errors import RateLimited, Unavailable
@@ -313,4 +315,9 @@ def _count(answer: Answer, limits: list[Limit], meter: str) -> None:
     if answer.state == REFUSED:
         limit = limits[answer.which]
         named = "parallel" if isinstance(limit, Lease) else limit.id.partition(".")[2]
-    DECISIONS.labels(named, {ADMITTED: "admitted", REFUSED: "refused"}.get(answer.state, "ended")).inc()
+    _decisions(named, answer.state).inc()
+
+
+@cache
+def _decisions(named: str, state: int) -> Counter:
+    return DECISIONS.labels(named, {ADMITTED: "admitted", REFUSED: "refused"}.get(state, "ended"))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from redis.asyncio import Redis
 
@@ -13,6 +14,7 @@ from gateway.errors import Unavailable
 from gateway.limits.amounts import NO_TOKENS, Tokens, join, split
 from gateway.limits.asks import ADMITTED, Answer, Left, Looked, Place
 from gateway.limits.levels import Bucket, Counter, Lease, Plan, today
+from gateway.principal import TenantId
 from gateway.redis import RedisKey, Script, TenantKeys, redis_errors
 
 REMEMBER_MS: Final = 15 * 60 * 1000
@@ -174,6 +176,17 @@ class RedisStore:
             for lease in plan.all_leases:
                 await self._redis.zrem(lease.key, id)
 
+    async def held(self, requests: Sequence[tuple[TenantId, UUID]]) -> set[UUID]:
+        """Those of these requests that a live worker holds: one renews its reservations three times a lease,
+        so those of a dead one are older within half of it. Raises `Unavailable`."""
+        with redis_errors():
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for tenant, request in requests:
+                    pipeline.pttl(reservation_key(TenantKeys(tenant), str(request)))
+                left_ms: list[int] = await pipeline.execute()
+        fresh_ms = REMEMBER_MS - self._lease_ms // 2
+        return {request for (_, request), left in zip(requests, left_ms, strict=True) if left > fresh_ms}
+
     async def ping(self) -> None:
         try:
             with redis_errors():
@@ -188,8 +201,8 @@ class RedisStore:
 
 
 def _answer(found: list[int | bytes], num_buckets: int, *, tagged: bool = False) -> Answer:
-    state, epoch, which, available, parts, wait = (int(each) for each in found[:6])
-    states = [int(each) for each in found[6 : 6 + 2 * num_buckets]]  # none where nothing was weighed
+    numbers = [int(each) for each in found[: 6 + 2 * num_buckets]]  # no buckets where nothing was weighed
+    state, epoch, which, available, parts, wait = numbers[:6]
     placed = tagged and state == ADMITTED
     return Answer(
         state,
@@ -197,7 +210,7 @@ def _answer(found: list[int | bytes], num_buckets: int, *, tagged: bool = False)
         which - 1,
         join(available, parts) if parts >= 0 else available,  # parts: of money only
         wait,
-        tuple(Left(*each) for each in zip(states[::2], states[1::2], strict=True)),
+        tuple([Left(*numbers[at : at + 2]) for at in range(6, len(numbers), 2)]),
         float(found[-2]) if placed else None,
         float(found[-1]) if placed else 0.0,
     )

@@ -3,10 +3,11 @@ look-up starts from the tenant all the same."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Select, delete, exists, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.db import SystemRead, SystemWrite
@@ -23,14 +24,15 @@ class Found(NamedTuple):
 
 
 async def account_of(session: SystemWrite, account: UUID, email: str) -> UUID:
-    """The account with this email; made without a password, and no operator, when there is none."""
+    """The account with this email; made without a password, and no operator, when there is none. Locked, so
+    that it doesn't end with its last membership before this transaction gives it one."""
     made = (
         insert(Admin)
         .values(id=account, email=email, password_hash=NO_PASSWORD, is_operator=False)
-        .on_conflict_do_nothing(index_elements=[Admin.email])
+        .on_conflict_do_update(index_elements=[Admin.email], set_={"email": email})
+        .returning(Admin.id)
     )
-    await session.execute(made)
-    return (await session.scalars(select(Admin.id).where(Admin.email == email))).one()
+    return (await session.execute(made)).scalar_one()
 
 
 async def add(session: SystemWrite, member: Member) -> bool:
@@ -84,9 +86,36 @@ async def set_role(session: SystemWrite, tenant: TenantId, member: UUID, role: s
     return changed.one_or_none() is not None
 
 
-async def remove(session: SystemWrite, tenant: TenantId, member: UUID) -> None:
-    """Its tokens go with it."""
-    await session.execute(delete(Member).where(Member.tenant_id == tenant, Member.id == member))
+async def remove(session: SystemWrite, tenant: TenantId, members: Collection[UUID]) -> None:
+    """Their tokens go with them, and so does the account of whoever is a member of nothing else and no
+    operator: it opens nothing, and nobody could find it any more."""
+    these = (Member.tenant_id == tenant) & Member.id.in_(members)
+    theirs = select(Member.admin_id).where(these)
+    # Locked before anything is looked at: of two removals at once, the later one sees what the other did.
+    locked = select(Admin.id).where(Admin.id.in_(theirs)).order_by(Admin.id).with_for_update()
+    accounts = (await session.scalars(locked)).all()
+    await session.execute(delete(Member).where(these))
+    ended = (await session.scalars(_ended().where(Admin.id.in_(accounts)))).all()
+    await session.execute(delete(AdminToken).where(AdminToken.admin_id.in_(ended)))
+    await session.execute(delete(Admin).where(Admin.id.in_(ended)))
+
+
+async def some_of(session: SystemRead, tenant: TenantId, limit: int) -> list[UUID]:
+    return list(await session.scalars(select(Member.id).where(Member.tenant_id == tenant).limit(limit)))
+
+
+async def accounts_of(session: SystemRead, tenant: TenantId) -> list[UUID]:
+    """Those that would end with their membership of this tenant."""
+    mine = exists().where(Member.admin_id == Admin.id, Member.tenant_id == tenant)
+    return list(await session.scalars(_ended(but=tenant).where(mine)))
+
+
+def _ended(but: TenantId | None = None) -> Select[UUID]:
+    """Accounts that are members of no tenant, but for this one, and no operators."""
+    elsewhere = exists().where(Member.admin_id == Admin.id)
+    if but is not None:
+        elsewhere = elsewhere.where(Member.tenant_id != but)
+    return select(Admin.id).where(Admin.is_operator.is_(False), ~elsewhere)
 
 
 async def role_of(session: SystemRead, tenant: TenantId, account: UUID) -> str | None:

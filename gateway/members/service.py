@@ -83,10 +83,10 @@ class Members:
             return found
 
     async def remove(self, actor: Actor, tenant: TenantId, member: UUID) -> None:
-        """With its tokens; the account stays, for it may be a member elsewhere. Raises `NotFound`."""
+        """With its tokens, and with the account where this was its last membership. Raises `NotFound`."""
         async with self._db.system_session() as session:
             found = await _member(session, tenant, member)
-            await repository.remove(session, tenant, member)
+            await repository.remove(session, tenant, [member])
             record(session, actor, Change("member.remove", found.email, tenant, {"role": found.member.role}))
 
     async def set_password(self, actor: Actor, tenant: TenantId, member: UUID, password: str) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from gateway.errors import ApiError, Timeout, Unavailable, retry_headers
 from gateway.principal import TenantId
 from gateway.queueing.admission import UNKNOWN_S, TurnedAway
@@ -31,8 +33,7 @@ MARGIN_PART: Final = 4
 TICK_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """A request at the queue's entrance."""
 
     tenant: TenantId

@@ -13,6 +13,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -95,12 +96,12 @@ def unsigned(row: Metered, key_id: str) -> str:
     """The text that is signed."""
     model = f"base:{_id(row.base_id)}" if row.artefact is None else f"adapter:{_id(row.artefact)}"
     prices = UNKNOWN if row.price_book_version is None else row.price_book_version
-    ended = row.ended_at.astimezone(UTC).isoformat(timespec="microseconds")
+    ended = row.ended_at if row.ended_at.tzinfo is UTC else row.ended_at.astimezone(UTC)
     return (
         f"v=1;request={row.request_id};attempt={row.attempt};tenant={row.tenant_id};model={model}"
         f";source={row.source};input={row.billed_prompt_tokens};cached={row.billed_cached_tokens}"
         f";output={row.billed_completion_tokens};prices={prices};outcome={_word(row.outcome)}"
-        f";ended={ended.removesuffix('+00:00')}Z;key={key_id}"
+        f";ended={ended.isoformat(timespec='microseconds')[:-6]}Z;key={key_id}"
     )
 
 
@@ -136,10 +137,12 @@ def parse(text: str) -> Receipt:
     )
 
 
+@lru_cache(maxsize=64)
 def _word(outcome: str) -> str:
     """Engines' words are a closed set; another would break the form, in a row as in a receipt."""
     return outcome if _WORD.fullmatch(outcome) else "other"
 
 
+@lru_cache(maxsize=4_096)
 def _id(digest: str) -> str:
     return digest if _ID.fullmatch(digest) else "other"

@@ -12,6 +12,7 @@ from gateway.receipts.keys import ReceiptKey, key_that_signed
 from gateway.receipts.receipt import NoReceipt, Receipt, parse
 
 KEY_BYTES: Final = 32
+MAX_JSON_LINES: Final = 100  # of one entry
 
 
 class CanNotRead(ValueError):
@@ -52,7 +53,8 @@ def read_keys(text: str) -> list[ReceiptKey]:
 
 
 def verify(lines: Iterable[str], keys: list[ReceiptKey]) -> Verified:
-    """Each line is a receipt, or JSON that has one in its `receipt`. Empty lines are skipped."""
+    """Each line is a receipt, or JSON that has one in its `receipt` (indented JSON may take several). Empty
+    lines are skipped."""
     done = Verified()
     seen: dict[tuple[object, ...], bytes] = {}
     for place, line in _numbered(lines):
@@ -78,9 +80,22 @@ def verify(lines: Iterable[str], keys: list[ReceiptKey]) -> Verified:
 
 
 def _numbered(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """What commands print as JSON is one entry, from a line that is a brace to the next one."""
+    gathered: list[str] = []
+    number = 0
     for number, line in enumerate(lines, start=1):
-        if text := line.strip():
+        text = line.strip()
+        if gathered:
+            gathered.append(text)
+            if line.rstrip() == "}" or len(gathered) == MAX_JSON_LINES:
+                yield f"line {number - len(gathered) + 1}", "".join(gathered)
+                gathered.clear()
+        elif line.rstrip() == "{":
+            gathered.append(text)
+        elif text:
             yield f"line {number}", text
+    if gathered:
+        yield f"line {number - len(gathered) + 1}", "".join(gathered)
 
 
 def _receipt_in(line: str) -> str:

@@ -3,7 +3,7 @@ engine."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
@@ -77,6 +77,7 @@ class JournalLine(msgspec.Struct, frozen=True):
     ttft_ms: Milliseconds | None = None
     total_ms: Milliseconds | None = None
     tier: MaybeWord = ""
+    service_class: Word = "standard"
 
 
 class JournalPage(msgspec.Struct, frozen=True):
@@ -122,10 +123,12 @@ class Upstream(Protocol):
     @property
     def headers(self) -> Mapping[str, str]: ...
 
-    async def read_some(self, timeout_s: float) -> bytes:
+    async def read_some(self, timeout_s: float, straight: Callable[[bytes], bool] | None = None) -> bytes:
         """The next bytes as they came, b"" at the proper end.
 
-        Raises `UpstreamFailed`, and `TimeoutError` when nothing came in time (reading may go on after that).
+        While it waits, bytes are offered to `straight` as they come; those that it takes (True) are not
+        read. Raises `UpstreamFailed`, and `TimeoutError` when nothing came for so long (reading may go on
+        after that).
         """
         ...
 

@@ -11,7 +11,7 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, cast
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ from gateway.sockets import bound_reading
 READ_AHEAD_BYTES: Final = 64 * 1024
 """What is read ahead of a slow client before the replica's socket is left to fill."""
 MAX_HEAD_BYTES: Final = 64 * 1024
+LEAST_LOOK_S: Final = 0.001
 IDLE_S: Final = 30.0
 """How long a connection is kept for the next request; replicas keep theirs longer."""
 PROBES: Final = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
@@ -54,15 +55,23 @@ class HttpUpstream:
         self._paused = False
         self._over = False
         self._error: UpstreamFailed | None = None
+        self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
+        self._heard_at = 0.0  # while one waits, on the loop's clock
+        self._late: asyncio.TimerHandle
+        self._straight: Callable[[bytes], bool] | None = None
 
-    async def read_some(self, timeout_s: float) -> bytes:
+    async def read_some(self, timeout_s: float, straight: Callable[[bytes], bool] | None = None) -> bytes:
         while not self._parts:
             if self._error is not None:
                 raise self._error
             if self._over:
                 return b""
-            await self.something(timeout_s)
+            self._straight = straight
+            try:
+                await self.something(timeout_s)
+            finally:
+                self._straight = None
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts.clear()
         self._size = 0
@@ -75,14 +84,14 @@ class HttpUpstream:
             self._connection = None
 
     async def something(self, timeout_s: float) -> None:
-        """Waits until more is known than now. Raises `TimeoutError`."""
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        late = loop.call_later(timeout_s, self._late, self._waiter)
+        """Waits until more is known than now. Raises `TimeoutError` after so long a silence."""
+        self._waiter = waiter = self._loop.create_future()
+        self._heard_at = self._loop.time()
+        self._late = self._loop.call_later(timeout_s, self._look, waiter, timeout_s)
         try:
-            await self._waiter
+            await waiter
         finally:
-            late.cancel()
+            self._late.cancel()
             self._waiter = None
 
     def check(self) -> None:
@@ -102,6 +111,18 @@ class HttpUpstream:
     def feed(self, data: bytes) -> None:
         self._parts.append(data)
         self._size += len(data)
+
+    def fed(self) -> None:
+        """After all bodies of one read: what went straight on wakes nobody."""
+        if not self._parts:
+            return
+        if self._straight is not None:
+            parts = self._parts  # with what it did not take before, so that nothing overtakes
+            if self._straight(parts[0] if len(parts) == 1 else b"".join(parts)):
+                parts.clear()
+                self._size = 0
+                self._heard_at = self._loop.time()
+                return
         if self._size > READ_AHEAD_BYTES and not self._paused and self._connection is not None:
             self._paused = True
             self._connection.transport.pause_reading()
@@ -121,10 +142,16 @@ class HttpUpstream:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    @staticmethod
-    def _late(waiter: asyncio.Future[None]) -> None:
-        if not waiter.done():
+    def _look(self, waiter: asyncio.Future[None], timeout_s: float) -> None:
+        """One timer for a wait, however much goes straight on meanwhile: one for each read cost more than
+        the read."""
+        if waiter.done():
+            return
+        left_s = self._heard_at + timeout_s - self._loop.time()
+        if left_s <= 0:
             waiter.set_exception(TimeoutError())
+        else:
+            self._late = self._loop.call_later(max(LEAST_LOOK_S, left_s), self._look, waiter, timeout_s)
 
 
 class HttpPool:
@@ -295,13 +322,15 @@ class _Connection(asyncio.Protocol):
         self._pool.lost()
 
     def data_received(self, data: bytes) -> None:
-        if self._upstream is None:  # nothing was asked
+        upstream = self._upstream
+        if upstream is None:  # nothing was asked
             self.transport.abort()
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._end(UpstreamFailed(f"the replica's answer can't be read: {error}"))
+        upstream.fed()
 
     # what the parser tells
 

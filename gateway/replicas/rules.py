@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from gateway.replicas.replica import GENERAL
 
 MAX_RULES: Final = 64
@@ -26,8 +28,7 @@ class PoolRule:
     adapter: str | None = None  # by its name
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(msgspec.Struct, frozen=True):
     """What rules look at."""
 
     prompt_tokens: int

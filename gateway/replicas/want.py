@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from gateway.replicas.replica import GENERAL
 
@@ -13,8 +14,7 @@ PREFIX_TOKENS: Final = (64, 128, 256, 512, 1_024, 2_048, 4_096)
 request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(msgspec.Struct, frozen=True):
     """`prefix` and `session` are names within `tenant`'s part of the router's memory."""
 
     artefact: str | None = None  # None = the base

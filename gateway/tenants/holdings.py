@@ -1,6 +1,7 @@
 """What the platform holds of a tenant, table by table: purged when it leaves, or kept, and why.
 
-Every table with a `tenant_id` stands here; a test fails for one that doesn't.
+Every table with a `tenant_id`, or another column that names a tenant, stands here; a test fails for one that
+doesn't. Accounts name none: they end with their last membership (`purge_parts.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ PURGED_TABLES: Final = frozenset(
         "webhook_deliveries",
         "request_events",
         "request_minutes",
+        "pool_rules",
     }
 )
 
@@ -34,6 +36,10 @@ KEPT_TABLES: Final = {
     "usage_unpriced": "what of the ledger has no price yet",
     "usage_charges": "books of account: the law has them kept for years",
     "billing_statements": "issued invoices: the law has them kept for years",
+    "prices": "the price book, by which it was billed: names its adapters, and can't be changed",
     "audit_events": "who did what: append-only and chained, so that it can be trusted",
     "offboardings": "the proof of the purge itself",
 }
+
+NAMED_OTHERWISE: Final = {"pool_rules": "tenant", "prices": "owner_id"}
+"""The columns of tables that call a tenant something else than `tenant_id`."""

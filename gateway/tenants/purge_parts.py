@@ -15,6 +15,8 @@ from sqlalchemy import Table
 from adapters.store import ObjectStore, artefact_of
 from gateway.db import Database
 from gateway.errors import Unavailable
+from gateway.members import repository as members
+from gateway.models import Base
 from gateway.principal import TenantId
 from gateway.redis import TenantKeys, redis_errors
 from gateway.replicas.driver import Driver, UpstreamFailed
@@ -123,6 +125,31 @@ class Rows:
                 more = await repository.delete_some(session, self._table, tenant) > 0
 
 
+class Accounts:
+    """Of people who are members of nothing else, and no operators: with them their passwords and sessions.
+    They go together with their memberships, which are all that leads to them."""
+
+    kind = "accounts"
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def found(self, tenant: TenantId) -> Inventory:
+        async with self._db.system_reader() as session:
+            return Inventory.of(str(account) for account in await members.accounts_of(session, tenant))
+
+    async def delete(self, tenant: TenantId) -> None:
+        await _end_memberships(self._db, tenant)
+
+
+class Memberships(Rows):
+    def __init__(self, db: Database) -> None:
+        super().__init__(db, Base.metadata.tables["members"])
+
+    async def delete(self, tenant: TenantId) -> None:
+        await _end_memberships(self._db, tenant)
+
+
 class RedisKeys:
     """Everything under the tenant's hash tag: limits, leases, cached answers, idempotency records, sessions,
     its place in the queue, its epoch."""
@@ -159,8 +186,18 @@ class RedisKeys:
 def parts_of(
     db: Database, redis: Redis, store: ObjectStore, drivers: Callable[[], Sequence[Driver]]
 ) -> list[Part]:
-    tables: list[Part] = [Rows(db, table) for table in repository.purged_tables()]
-    return [ReplicaCaches(db, store, drivers), StoredObjects(store), *tables, RedisKeys(redis)]
+    tables: list[Part] = [Rows(db, table) for table in repository.purged_tables() if table.name != "members"]
+    people: list[Part] = [Accounts(db), Memberships(db)]
+    return [ReplicaCaches(db, store, drivers), StoredObjects(store), *people, *tables, RedisKeys(redis)]
+
+
+async def _end_memberships(db: Database, tenant: TenantId) -> None:
+    more = True
+    while more:
+        async with db.system_session() as session:
+            some = await members.some_of(session, tenant, repository.BATCH_ROWS)
+            await members.remove(session, tenant, some)
+            more = bool(some)
 
 
 async def _retire(driver: Driver, artefacts: Iterable[str], tenant: TenantId) -> None:

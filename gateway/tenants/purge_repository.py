@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Table, cast, delete, func, literal, select, tuple_, update
+from sqlalchemy import ColumnElement, Table, cast, delete, func, literal, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.types import Text
 
@@ -22,7 +22,7 @@ from gateway.models import (
     TenantStatus,
 )
 from gateway.principal import TenantId
-from gateway.tenants.holdings import KEPT_TABLES, PURGED_TABLES
+from gateway.tenants.holdings import KEPT_TABLES, NAMED_OTHERWISE, PURGED_TABLES
 
 BATCH_ROWS: Final = 2_000
 MAX_DUE: Final = 100
@@ -38,7 +38,7 @@ async def names_of_rows(session: SystemRead, table: Table, tenant: TenantId) -> 
     keys = [cast(column, Text) for column in table.primary_key.columns]
     name = func.concat_ws(literal(" "), *keys)
     found = await session.stream_scalars(
-        select(name).where(table.c.tenant_id == tenant).execution_options(yield_per=BATCH_ROWS)
+        select(name).where(_whose(table, tenant)).execution_options(yield_per=BATCH_ROWS)
     )
     async for each in found:
         yield str(each)
@@ -47,11 +47,15 @@ async def names_of_rows(session: SystemRead, table: Table, tenant: TenantId) -> 
 async def delete_some(session: SystemWrite, table: Table, tenant: TenantId) -> int:
     """At most `BATCH_ROWS` of the tenant's rows; how many there were."""
     key = tuple_(*table.primary_key.columns)
-    some = select(*table.primary_key.columns).where(table.c.tenant_id == tenant).limit(BATCH_ROWS)
+    some = select(*table.primary_key.columns).where(_whose(table, tenant)).limit(BATCH_ROWS)
     gone = await session.execute(
         delete(table).where(key.in_(some)).returning(literal(1)).execution_options(synchronize_session=False)
     )
     return len(gone.all())
+
+
+def _whose(table: Table, tenant: TenantId) -> ColumnElement[bool]:
+    return table.c[NAMED_OTHERWISE.get(table.name, "tenant_id")] == tenant
 
 
 async def artefacts_of(session: SystemRead, tenant: TenantId) -> list[str]:
@@ -65,7 +69,7 @@ async def kept_rows(session: SystemRead, tenant: TenantId) -> dict[str, int]:
     found: dict[str, int] = {}
     for name in sorted(KEPT_TABLES):
         table = Base.metadata.tables[name]
-        query = select(func.count()).select_from(table).where(table.c.tenant_id == tenant)
+        query = select(func.count()).select_from(table).where(_whose(table, tenant))
         found[name] = int(await session.scalar(query) or 0)
     return found
 

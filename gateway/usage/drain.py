@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +20,8 @@ import structlog
 
 from gateway.db import Database
 from gateway.errors import Unavailable
-from gateway.usage.event import UsageEvent, decode_lines
-from gateway.usage.journal import SUFFIX, Journal
+from gateway.usage.event import UsageEvent, decode_lines, sound_lines
+from gateway.usage.journal import SUFFIX, Journal, Segment
 from gateway.usage.metrics import LEDGER_LAG, LEDGER_ROWS
 from gateway.usage.repository import insert_events
 from gateway.usage.watermark import WorkerMark
@@ -37,10 +37,17 @@ async def drain_own(db: Database, journal: Journal) -> int:
     """Moves what this worker finished into the ledger; gives the number of rows added. Raises `Unavailable`,
     and OSError when the disk has no room for another segment."""
     added = await _drain_unwritten(db, journal)
-    for segment in journal.rotate():
+    added += await _drain_segments(db, journal, journal.ready)  # makes room on a full disk for the next one
+    added += await _drain_segments(db, journal, journal.rotate())
+    LEDGER_LAG.set(0)
+    return added
+
+
+async def _drain_segments(db: Database, journal: Journal, segments: Iterable[Segment]) -> int:
+    added = 0
+    for segment in segments:
         added += await _drain_file(db, segment.path, "worker")
         journal.forget(segment)
-    LEDGER_LAG.set(0)
     return added
 
 
@@ -101,9 +108,9 @@ def _on_disk(folder: Path) -> list[UsageEvent]:
     found: list[UsageEvent] = []
     for path in _segments(folder):
         try:
-            found += decode_lines(path.read_bytes())[0]
-        except (FileNotFoundError, msgspec.MsgspecError):
-            continue  # drained meanwhile, or damaged: then the engine's line is what is left
+            found += sound_lines(path.read_bytes())[0]
+        except FileNotFoundError:
+            continue  # drained meanwhile
     return found
 
 
@@ -148,15 +155,18 @@ def _readable(path: Path, data: bytes) -> list[UsageEvent]:
     """The events; a torn tail is normal after a kill (the request had not been answered: the reconciler adds
     it).
 
-    A damaged file is kept aside for a person; the reconciler restores its rows from the engines' journals.
+    A damaged file is kept aside for a person, and its sound lines are taken; the reconciler restores the
+    others from the engines' journals.
     """
     try:
         events, torn = decode_lines(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         kept = path.with_suffix(DAMAGED)
         kept.write_bytes(data)
-        log.critical("usage_journal_damaged", path=str(path), kept=str(kept), reason=str(error))
-        return []
+        sound, broken = sound_lines(data)
+        about = {"path": str(path), "kept": str(kept), "num_sound": len(sound), "num_broken": broken}
+        log.critical("usage_journal_damaged", reason=str(error), **about)
+        return sound
     if torn:
         log.info("usage_journal_torn_tail", path=str(path), num_bytes=torn)
     return events

@@ -70,5 +70,18 @@ def decode_lines(data: bytes) -> tuple[list[UsageEvent], int]:
     return [_DECODER.decode(line) for line in data[:end].splitlines() if line], len(data) - end
 
 
+def sound_lines(data: bytes) -> tuple[list[UsageEvent], int]:
+    """The events of a damaged segment, and how many of its whole lines are none: what is sound was promised to
+    clients, and of cached answers nobody else tells."""
+    events, broken = [], 0
+    for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
+        try:
+            if line:
+                events.append(_DECODER.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            broken += 1
+    return events, broken
+
+
 def row(event: UsageEvent) -> tuple[object, ...]:
     return tuple(getattr(event, name) for name in COLUMNS)

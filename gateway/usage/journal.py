@@ -123,11 +123,17 @@ class Journal:
     def rotate(self) -> list[Segment]:
         """Closes the current segment, if it holds anything, and gives those that are ready to be drained.
 
-        They stay locked; the caller removes each (`forget`) once its rows are committed.
+        They stay locked; the caller removes each (`forget`) once its rows are committed. Raises OSError when
+        the disk takes no other segment.
         """
         if self._segment.size:
             full, self._segment = self._segment, self._new_segment()
             self._full.append(full)
+        return self.ready
+
+    @property
+    def ready(self) -> list[Segment]:
+        """Closed, and on disk."""
         return [segment for segment in self._full if not segment.unsynced]
 
     def forget(self, segment: Segment) -> None:

@@ -24,7 +24,8 @@ _TO_LEDGER = text(
     " ON CONFLICT (request_id, attempt) DO NOTHING"
 )
 _TO_UNCOUNTED = text(
-    f"INSERT INTO usage_uncounted ({_NAMES}) SELECT {_NAMES} FROM usage_staging WHERE batch = :batch"  # noqa: S608  names are this file's
+    f"INSERT INTO usage_uncounted ({_NAMES}) SELECT {_NAMES} FROM usage_staging s WHERE batch = :batch"  # noqa: S608  names are this file's
+    " AND NOT EXISTS (SELECT FROM usage_ledger l WHERE (l.request_id, l.attempt) = (s.request_id, s.attempt))"
     " ON CONFLICT (request_id, attempt) DO NOTHING"
 )
 _GIVE_UP = text(

@@ -78,6 +78,14 @@ async def _tell(session: SystemWrite, drain: UsageDrain, until: datetime) -> Non
     )
 
 
+async def workers_complete_until(session: AsyncSession) -> datetime | None:
+    """The earliest of all workers, as far as they have told; None when there is none."""
+    query = select(func.min(UsageDrain.complete_until)).where(UsageDrain.kind == "worker")
+    found = await session.scalar(query)
+    assert found is None or isinstance(found, datetime)
+    return found
+
+
 async def forget_drained(db: Database, folder: Path) -> int:
     """Takes dead workers out of the way whose segments in this folder are all drained. A worker that lives
     always has one. Raises `Unavailable` and OSError."""

@@ -104,5 +104,6 @@ def _machine() -> str:
     memory = psutil.virtual_memory().total / 2**30
     return (
         f"{os.cpu_count()} CPU cores ({machine.machine()}), {memory:.0f} GiB memory, "
-        f"Python {sys.version_info.major}.{sys.version_info.minor}, CPU replica"
+        f"Python {sys.version_info.major}.{sys.version_info.minor}, CPU replica; "
+        f"load average of the last 15 minutes {os.getloadavg()[2]:.1f}"
     )

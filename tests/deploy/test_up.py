@@ -41,7 +41,8 @@ def test_the_demo_file_is_complete_and_private(running_platform: RunningPlatform
         "acme": ("pirate", "sentiment-json"),
         "globex": ("shout", "triage"),
     }
-    assert all(set(tenant["scopes"]) == {"inference", "adapters:write"} for tenant in demo["tenants"])
+    scopes = {"inference", "adapters:write", "usage:read"}
+    assert all(set(tenant["scopes"]) == scopes for tenant in demo["tenants"])
     pids = [engine["pid"] for engine in demo["engines"]] + [
         demo["gateway"]["pid"],
         *demo["gateway"]["worker_pids"],

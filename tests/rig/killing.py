@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +26,10 @@ MOST_TOKENS = 30
 MOST_TRIES = 4
 HONEST = frozenset({0, 200, 409, 429, 502, 503, 504})
 BILLED = """
-SELECT request_id::text, billed_completion_tokens, client_request_id FROM usage_ledger
-WHERE tenant_id::text = ANY(:tenants) AND billed_prompt_tokens + billed_completion_tokens > 0
+SELECT request_id::text AS request, attempt, completion_tokens AS completion,
+       billed_completion_tokens AS billed, billed_prompt_tokens + billed_completion_tokens > 0 AS pays,
+       client_request_id AS name
+FROM usage_ledger WHERE tenant_id::text = ANY(:tenants)
 """
 SUMS = """
 SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(billed_prompt_tokens),
@@ -38,11 +40,13 @@ FROM usage_ledger WHERE tenant_id::text = ANY(:tenants)
 
 @dataclass
 class Told:
-    """What clients were told. `whole`: tokens by request; `keyed`: by `Idempotency-Key`, of clients that
+    """What clients were told. `stayed`: of calls without an `Idempotency-Key` whose client did not leave;
+    `whole`: tokens by request; `keyed`: by `Idempotency-Key`, of clients that
     never left themselves, which requests they were told of; `answered`: with which one's whole answer."""
 
     calls: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
+    stayed: Counter[str] = field(default_factory=Counter)
     whole: dict[str, int] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)  # whole answers under a key, tokens by request
     keyed: dict[str, set[str]] = field(default_factory=dict)
@@ -61,14 +65,19 @@ class Told:
         self.calls += 1
         if self.calls >= self._awaited:
             self._come.set()
-        name = "whole" if answer.whole else answer.code or ("broken or left" if not answer.status else "")
-        self.statuses[f"{answer.status} {name}"] += 1
+        self.statuses[name_of(answer)] += 1
         if answer.status not in HONEST or (answer.code or "").startswith("untyped"):
             self.lies.append(f"{answer.status} {answer.code}")
         if answer.code == "no_end":
             self.lies.append("a stream ended without an end")
         if answer.whole and answer.tokens != wanted:
             self.lies.append(f"{answer.tokens} tokens of {wanted}")
+
+
+def name_of(answer: Answer) -> str:
+    """How a call ended, for counting."""
+    name = "whole" if answer.whole else answer.code or ("broken or left" if not answer.status else "")
+    return f"{answer.status} {name}"
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,7 @@ class Crowd:
             return
         answer = await ask(http, url, key.headers, body)
         told.note(answer, tokens)
+        told.stayed[name_of(answer)] += 1
         if answer.whole:
             told.whole[answer.request_id] = answer.tokens
 
@@ -209,6 +219,19 @@ def _num_lines(data: bytes) -> int:
 
 
 @dataclass(frozen=True)
+class Row:
+    """Of the ledger, what bills are checked by. `name`: what the client called it; a row that the reconciler
+    adds does not know."""
+
+    request: str
+    attempt: int
+    completion: int
+    billed: int
+    pays: bool
+    name: str | None
+
+
+@dataclass(frozen=True)
 class Bills:
     """`wrong`: whole answers whose request is billed otherwise, keys that are billed more than once. `less`:
     retries whose dead worker's attempt was billed before they took over: they pay for that one, and for
@@ -217,28 +240,43 @@ class Bills:
     wrong: list[str]
     less: list[str]
 
+    @classmethod
+    def of(cls, rows: Sequence[Row], told: Told) -> Bills:
+        attempts: dict[str, list[Row]] = defaultdict(list)
+        for row in rows:
+            attempts[row.request].append(row)
+        paying = {row.request: row for row in rows if row.pays}
+        wrong: list[str] = []
+        less: list[str] = []
+        for request, tokens in (told.whole | told.kept).items():
+            paid = paying.get(request)
+            if paid is not None and paid.billed == tokens:
+                continue
+            line = f"{request}: {tokens} tokens told, {None if paid is None else paid.billed} billed"
+            first_paid = (
+                request in told.kept and paid is not None and _pays_first(paid, attempts[request], tokens)
+            )
+            (less if first_paid else wrong).append(line)
+        return cls(wrong + _twice(rows, told, set(paying)), less)
+
+
+def _pays_first(paid: Row, attempts: Sequence[Row], tokens: int) -> bool:
+    """Whether the reconciler had billed an attempt when a later one computed what the client was told."""
+    later = [row for row in attempts if row.attempt > paid.attempt and not row.pays]
+    return paid.name is None and any(row.completion == tokens for row in later)
+
+
+def _twice(rows: Sequence[Row], told: Told, paying: set[str]) -> list[str]:
+    by_key = {key: set(requests) for key, requests in told.keyed.items()}
+    for row in rows:
+        if row.pays and row.name in by_key:
+            by_key[row.name].add(row.request)
+    billed = {key: len(requests & paying) for key, requests in by_key.items()}
+    return [f"{key}: billed {number} times" for key, number in billed.items() if number > 1]
+
 
 async def bills_of(rig: Rig, told: Told, tenants: list[str]) -> Bills:
-    """A row that the reconciler adds does not know what its client called it."""
-    rows = await rig.sql(BILLED, tenants=tenants)
-    billed = {row[0]: row[1] for row in rows}
-    by_key: dict[str, set[str]] = {key: set(requests) for key, requests in told.keyed.items()}
-    for request, _, name in rows:
-        if name in by_key:
-            by_key[name].add(request)
-    differ = {
-        request: f"{request}: {tokens} tokens told, {billed.get(request)} billed"
-        for request, tokens in (told.whole | told.kept).items()
-        if billed.get(request) != tokens
-    }
-    less = {request for request in differ if 0 <= billed.get(request, -1) < told.kept.get(request, -1)}
-    twice = [
-        f"{key}: billed {len(requests & billed.keys())} times"
-        for key, requests in by_key.items()
-        if len(requests & billed.keys()) > 1
-    ]
-    wrong = [line for request, line in differ.items() if request not in less]
-    return Bills(wrong + twice, [differ[request] for request in sorted(less)])
+    return Bills.of([Row(*row) for row in await rig.sql(BILLED, tenants=tenants)], told)
 
 
 async def sums(rig: Rig, tenants: list[str]) -> tuple[Any, ...]:

@@ -31,13 +31,14 @@ from deploy.local.services import DatabaseUrls, EmbeddedPostgres, EmbeddedRedis,
 from gateway.admin_auth.bootstrap import ensure_admin, new_admin_token
 from gateway.credentials import Peppers
 from gateway.db import Database
+from gateway.principal import Scope
 from migrations import async_url
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_S = 90.0
 STOP_S = 10.0
 EMAIL, PASSWORD = "operator@example.com", "a pass phrase of the rig"
-ALL_SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read")
+ALL_SCOPES = tuple(scope.value for scope in Scope)
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Rig:
         self.postgres = EmbeddedPostgres(home) if database is None else None
         self.redis = EmbeddedRedis(home) if redis_url is None else None
         self.token = new_admin_token()
+        self.registration_token = f"registration-token-of-the-rig-{uuid4().hex}"
         self.base_name = f"rig-{uuid4().hex[:8]}"  # a pool of places of its own in a Redis that others use
         self.plan: Plan | None = None
         self.children: dict[str, Child] = {}
@@ -142,7 +144,11 @@ class Rig:
     def launch(self, name: str) -> None:
         """`gateway` or `control`; also again, after it was killed."""
         spec = self._plan.gateway() if name == "gateway" else self._plan.control()
-        settings = {"REPLICA_RUNNING": str(self.shape.running), **self.shape.settings}
+        settings = {
+            "REPLICA_RUNNING": str(self.shape.running),
+            "REGISTRATION_TOKEN": self.registration_token,
+            **self.shape.settings,
+        }
         named = {f"MOTET_{key}": value for key, value in settings.items()}
         self.children[name] = Child(replace(spec, env={**spec.env, **named, **self.shape.environment}))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import delete, select, text
 
 from gateway.control.cursors import Cursors
 from gateway.control.leader import LOCK, leadership
@@ -17,11 +18,12 @@ from gateway.control.process import ensure_partitions
 from gateway.control.reconcile import GRACE_S, Reconciler
 from gateway.db import Database
 from gateway.ids import uuid7
-from gateway.models import UsageLedger, UsageUncounted
+from gateway.models import UsageDrain, UsageLedger, UsageUncounted
 from gateway.principal import TenantId
 from gateway.replicas.driver import JournalLine, JournalPage, ReplicaView, Trailer, Upstream, UpstreamFailed
 from gateway.usage.drain import drain_own
 from gateway.usage.journal import Journal
+from gateway.usage.repository import insert_events, uncounted_of
 from tests.gateway.usage.test_journal import make_event
 
 
@@ -90,14 +92,23 @@ class Bench:
         self.db = db
         self.folder = folder
         self.now = 0.0
+        self.open: set[UUID] = set()  # requests that live workers hold
         self.replicas = [JournalOnly(), JournalOnly()]
         self.reconciler = self.restarted()
 
     def restarted(self) -> Reconciler:
         self.reconciler = Reconciler(
-            self.db, self.replicas, base_id="base", journal_dir=self.folder, clock=lambda: self.now
+            self.db,
+            self.replicas,
+            base_id="base",
+            journal_dir=self.folder,
+            open_requests=self.held,
+            clock=lambda: self.now,
         )
         return self.reconciler
+
+    async def held(self, requests: Sequence[tuple[TenantId, UUID]]) -> set[UUID]:
+        return self.open & {request for _, request in requests}
 
     async def after_grace(self) -> int:
         first = await self.reconciler.run_once()
@@ -163,6 +174,52 @@ async def test_a_live_workers_journal_is_waited_for(bench: Bench, tenant: Tenant
     assert await bench.reconciler.run_once() == 0
     assert await bench.rows(event.request_id) == {1: ("failed", 20, 0)}
     await journal.close()
+
+
+async def test_a_live_worker_on_another_disk_brings_its_rows_in_itself(
+    bench: Bench, tenant: TenantId, tmp_path: Path
+) -> None:
+    """It could not reach the database for a while; its rows know more than the engine does."""
+    ended = datetime.now(UTC) - timedelta(minutes=1)
+    request = uuid7()
+    bench.replicas[0].add(tenant, request, ended_at=ended.isoformat(), service_class="batch")
+    far = UsageDrain(
+        source=f"far-{uuid4()}",
+        kind="worker",
+        folder="elsewhere",
+        complete_until=ended - timedelta(seconds=1),
+    )
+    async with bench.db.system_session() as session:
+        session.add(far)
+    assert await bench.after_grace() == 0
+    async with bench.db.system_session() as session:
+        await session.execute(delete(UsageDrain).where(UsageDrain.source == far.source))
+    assert await bench.reconciler.run_once() == 1  # it died, and its disk has been looked at
+    async with bench.db.system_reader() as session:
+        row = (await session.scalars(select(UsageLedger).where(UsageLedger.request_id == request))).one()
+    assert row.service_class == "batch"  # as the engine was told: its price depends on it
+
+
+async def test_a_request_whose_client_reads_slowly_is_waited_for(bench: Bench, tenant: TenantId) -> None:
+    request = uuid7()
+    bench.replicas[0].add(tenant, request)
+    bench.open = {request}
+    for _ in range(4):
+        assert await bench.after_grace() == 0
+    bench.open = set()
+    assert await bench.reconciler.run_once() == 0  # its row is on its way now
+    assert await bench.after_grace() == 1
+
+
+async def test_a_count_that_comes_after_the_row_waits_for_nothing(
+    bench: Bench, tenant: TenantId, tmp_path: Path
+) -> None:
+    event = make_event(tenant_id=tenant, counted=False)
+    bench.replicas[0].add(tenant, event.request_id)
+    assert await bench.after_grace() == 1
+    async with bench.db.system_session() as session:
+        assert await insert_events(session, [event]) == 0
+        assert await uncounted_of(session, [event.request_id]) == []
 
 
 async def test_a_retried_request_is_billed_once_on_its_last_attempt(bench: Bench, tenant: TenantId) -> None:
@@ -247,6 +304,19 @@ async def test_a_fresh_journal_and_an_absent_replica(bench: Bench, tenant: Tenan
     bench.replicas[0].add(tenant, request)
     assert await bench.after_grace() == 1
     assert await bench.rows(request) == {1: ("finished", 20, 20)}
+
+
+async def test_lines_of_a_journal_that_was_lost_are_settled_all_the_same(
+    bench: Bench, tenant: TenantId
+) -> None:
+    """The worker died, and the replica was begun anew on an empty disk before the grace was over."""
+    request, replica = uuid7(), bench.replicas[0]
+    replica.add(tenant, request)
+    assert await bench.reconciler.run_once() == 0
+    replica.journal_id, replica.lines = f"journal-{uuid4()}", []
+    assert await bench.after_grace() == 1
+    assert await bench.rows(request) == {1: ("finished", 20, 20)}
+    assert bench.reconciler._ended == []
 
 
 async def test_lines_of_nobody_are_skipped(bench: Bench, tenant: TenantId) -> None:

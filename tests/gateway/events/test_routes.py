@@ -21,10 +21,11 @@ from tests.gateway.events.making import make_event
 Client = TestClient[Any]
 
 
-def new_key(client: Client, operator: Operator, tenant: TenantId, *scopes: str) -> dict[str, str]:
-    made = client.post(
-        f"/api/v1/tenants/{tenant}/keys", json={"name": "k", "scopes": list(scopes)}, headers=operator.headers
-    ).json()
+def new_key(
+    client: Client, operator: Operator, tenant: TenantId, *scopes: str, **more: Any
+) -> dict[str, str]:
+    body = {"name": "k", "scopes": list(scopes), **more}
+    made = client.post(f"/api/v1/tenants/{tenant}/keys", json=body, headers=operator.headers).json()
     return {"authorization": f"Bearer {made['secret']}"}
 
 
@@ -124,7 +125,7 @@ async def test_what_makes_no_sense_is_refused(
 
 
 async def test_a_worker_writes_what_it_turned_away(
-    client: Client, operator: Operator, tenant: TenantId
+    client: Client, operator: Operator, tenant: TenantId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = new_key(client, operator, tenant, "usage:read")
     body = {"model": "nothing-like-it", "messages": [{"role": "user", "content": "x"}]}
@@ -133,14 +134,22 @@ async def test_a_worker_writes_what_it_turned_away(
     allowed = new_key(client, operator, tenant, "inference")
     unknown = client.post("/v1/chat/completions", json=body, headers=allowed)
     assert unknown.status_code == 404
-    wanted = [unknown.headers["x-request-id"], refused.headers["x-request-id"]]
+    elsewhere = new_key(client, operator, tenant, "inference", allowed_networks=["192.0.2.0/24"])
+    abroad = client.post("/v1/chat/completions", json=body, headers=elsewhere)
+    assert (abroad.status_code, abroad.json()["error"]["code"]) == (403, "ip_not_authorized")
+    monkeypatch.setattr(client.app.state.services.serving.open_requests, "_most_of_tenant", 0)
+    crowded = client.post("/v1/chat/completions", json=body, headers=allowed)
+    assert (crowded.status_code, crowded.json()["error"]["code"]) == (503, "too_many_open_requests")
+    wanted = [answer.headers["x-request-id"] for answer in (crowded, abroad, unknown, refused)]
     for _ in range(100):
-        found = ids(client.get("/v1/requests", headers=headers))
-        if len(found) == 2:
+        found = ids(client.get("/v1/requests?outcome=refused", headers=headers))
+        if len(found) == len(wanted):
             break
         await asyncio.sleep(0.1)
     assert found == wanted
     stories = [client.get(f"/v1/requests/{one}", headers=headers).json() for one in wanted]
-    assert [story["at_step"] for story in stories] == ["resolve", "auth"]
-    assert [story["request"]["model"] for story in stories] == [None, None]
-    assert "lacks the scope" in stories[1]["explanation"]
+    assert [story["at_step"] for story in stories] == ["auth", "auth", "resolve", "auth"]
+    assert [story["request"]["model"] for story in stories] == [None] * 4
+    assert "This tenant's limit is 0 requests open at a time" in stories[0]["explanation"]
+    assert "may not be used from the address" in stories[1]["explanation"]
+    assert "lacks the scope" in stories[3]["explanation"]

@@ -19,6 +19,8 @@ from gateway.idempotency import service
 from gateway.idempotency.names import record_name
 from gateway.idempotency.records import Records
 from gateway.principal import CacheMode, CachePolicy, TenantId
+from gateway.usage.event import UsageEvent
+from gateway.usage.journal import JournalFailed
 from tests.gateway.inference.conftest import Keeping, Worker, cut_receipt, until
 from tests.gateway.inference.upstream import Upstream
 
@@ -78,6 +80,40 @@ async def test_a_retry_hears_the_answer_again(
     assert (str(event.request_id), event.billed_completion_tokens) == (headers["x-request-id"], 4)
     for worker in pair:
         await worker.settled()
+
+
+@pytest.mark.parametrize("cached", [False, True])
+async def test_an_answer_whose_usage_was_not_recorded_is_not_given_again_for_nothing(
+    worker: Worker,
+    upstream: Upstream,
+    http: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+    cached: bool,
+) -> None:
+    """A full disk: the client hears 503, and its retry, which SDKs send by themselves, is billed."""
+    if cached:
+        worker.keys.now = replace(worker.keys.now, response_cache=CachePolicy(CacheMode.GREEDY, 1, age_s=60))
+    body = ask(temperature=0)
+    if cached:
+        await post(http, worker, "before", body)
+    append = worker.replays.parts.journal.append
+
+    async def refuse(event: UsageEvent) -> None:
+        raise JournalFailed("full")
+
+    monkeypatch.setattr(worker.replays.parts.journal, "append", refuse)
+    assert (await post(http, worker, "key", body))[0] == 503
+    monkeypatch.setattr(worker.replays.parts.journal, "append", append)
+    status, headers, _ = await post(http, worker, "key", body)
+    assert (status, "idempotent-replayed" in headers) == (200, False)
+    assert (await post(http, worker, "key", body))[1]["idempotent-replayed"] == "true"
+    rows = [event for event in worker.events() if str(event.request_id) == headers["x-request-id"]]
+    assert [(row.source, row.billed_completion_tokens) for row in rows] == [
+        ("cache" if cached else "engine", 4)
+    ]
+    await worker.settled()
+    await records(worker).drop(worker.keys.now.tenant)
+    assert await worker.redis.keys(f"{{{worker.keys.now.tenant}}}:idempotency*") == []
 
 
 async def test_the_same_key_with_another_body_is_refused(

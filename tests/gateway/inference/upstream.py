@@ -39,6 +39,7 @@ class Script:
     pause_s: float = 0.0
     fail_first: int = 0  # so many requests die before a byte
     trailer: bool = True
+    stranger: tuple[str, bytes] | None = None  # a type and a body that no engine answers with, status 200
     headers: dict[str, str] = field(default_factory=dict)  # of answers, beside its own
     finish_reason: str = "stop"
     hold: asyncio.Event | None = None  # the second chunk waits for it
@@ -138,6 +139,9 @@ class Upstream:
             status, error = self.script.refuse
             self._end(seen, "refused")
             return _error(status, error, self._trailer(seen))
+        if self.script.stranger is not None:
+            kind, said = self.script.stranger
+            return web.Response(body=said, headers={"content-type": kind})
         asked = json.loads(body)
         if asked.get("stream"):
             return await self._stream(request, seen, asked)

@@ -12,11 +12,13 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.errors import RateLimited, Unavailable
+from gateway.ids import uuid7
 from gateway.limits.amounts import Tokens, Used
 from gateway.limits.limiter import Limiter
+from gateway.limits.redis_store import REMEMBER_MS, RedisStore, reservation_key
 from gateway.limits.reservation import Reservation
 from gateway.principal import Limits, Principal
-from gateway.redis import connect
+from gateway.redis import TenantKeys, connect
 
 MakePrincipal = Callable[..., Principal]
 Picture = dict[str | bytes, bytes | None]
@@ -142,6 +144,17 @@ async def test_a_dead_workers_lease_runs_out(redis: Redis, principal: MakePrinci
     assert (await alive.admit(who, "later")).request_id == "later"
 
 
+async def test_what_a_live_worker_holds_is_told_from_what_a_dead_one_left(
+    limiter: Limiter, redis: Redis, principal: MakePrincipal
+) -> None:
+    who, store = principal(), RedisStore(redis, lease_s=60)
+    held, left, never = uuid7(), uuid7(), uuid7()
+    await limiter.admit(who, str(held))
+    await limiter.admit(who, str(left))
+    await redis.pexpire(reservation_key(TenantKeys(who.tenant), str(left)), REMEMBER_MS - 31_000)
+    assert await store.held([(who.tenant, each) for each in (held, left, never)]) == {held}
+
+
 async def test_a_live_workers_lease_is_renewed(redis: Redis, principal: MakePrincipal) -> None:
     who = principal(key=Limits(max_parallel=1))
     limiter = Limiter(redis, lease_s=0.3)
@@ -160,9 +173,8 @@ async def test_a_renewal_that_crosses_the_end_takes_no_place(
 ) -> None:
     held = await limiter.admit(principal(key=Limits(max_parallel=1)), "short")
     await limiter.settle(held)
-    before = await redis.keys("*")
     await limiter._renew_one(held)
-    assert await redis.keys("*") == before == []
+    assert await picture(redis) == {}
 
 
 async def test_counting_after_the_end_changes_nothing(

@@ -177,3 +177,13 @@ def test_files_that_were_changed_are_found(tmp_path: Path) -> None:
     (folder / MANIFEST).write_text("{}")
     code, told, why = run(tmp_path, [], "--export", str(folder))
     assert (code, told, "no manifest" in why) == (1, None, True)
+
+
+def test_json_as_the_commands_print_it_is_read() -> None:
+    receipts = [KEYS.sign(used(minute)) for minute in range(3)]
+    printed = [json.dumps({"request_id": "x", "receipt": each}, indent=2) for each in receipts]
+    text = "\n".join([printed[0], receipts[1], printed[2], "{", '  "receipt": 1'])
+    done = verify(text.splitlines(keepends=True), read_keys(keys_text()))
+    assert len(done.receipts) == len(receipts)
+    assert [fault.reason for fault in done.faults] == ["it is neither JSON nor a receipt"]
+    assert done.faults[0].place == "line 10"

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from redis.asyncio import Redis
-from sqlalchemy import text, update
+from sqlalchemy import func, select, text, update
 
 from adapters.store import ObjectStore, artefact_path, open_store
 from gateway.answers.shelf import Shelf
@@ -20,7 +20,8 @@ from gateway.catalog.names import LIVE
 from gateway.catalog.repository import Line, NewVersion
 from gateway.db import Database
 from gateway.ids import uuid7
-from gateway.models import ApiKey, BillingExport, Offboarding, Tenant
+from gateway.members import repository as members
+from gateway.models import ApiKey, BillingExport, Member, Offboarding, PoolRule, Tenant
 from gateway.principal import TenantId
 from gateway.redis import TenantKeys
 from gateway.replicas.driver import ReplicaView, UpstreamFailed
@@ -97,6 +98,12 @@ class House:
                 version = await catalog.add_version(session, adapter, NewVersion(artefact, artefact, {}, 6))
             await catalog.move_alias(session, adapter, LIVE, version.number)
         async with self.db.system_session() as session:
+            account = await members.account_of(session, uuid7(), f"{uuid4().hex}@example.com")
+            session.add(Member(id=uuid7(), tenant_id=tenant, admin_id=account, role="viewer"))
+            position = 1 + int(await session.scalar(select(func.count()).select_from(PoolRule)) or 0)
+            session.add(
+                PoolRule(base_id=line.base_id, position=position, pool="long", fallback=True, tenant=tenant)
+            )
             session.add(
                 BillingExport(
                     id=uuid4().hex * 2,

@@ -22,7 +22,7 @@ from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.models import Base, Lifecycle, Offboarding, TenantStatus
 from gateway.principal import TenantId
 from gateway.redis import TenantKeys
-from gateway.tenants.holdings import KEPT_TABLES, PURGED_TABLES
+from gateway.tenants.holdings import KEPT_TABLES, NAMED_OTHERWISE, PURGED_TABLES
 from gateway.tenants.purge_parts import Inventory, Part
 from gateway.tenants.purge_repository import purged_tables
 from gateway.tenants.purging import proof_digest, pseudonym
@@ -33,7 +33,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_table_of_tenants_is_purged_or_kept_for_a_reason() -> None:
-    with_tenant = {table.name for table in Base.metadata.sorted_tables if "tenant_id" in table.c}
+    names = {"tenant_id", "tenant", "owner_id", "owner"}
+    with_tenant = {table.name for table in Base.metadata.sorted_tables if names & set(table.c.keys())}
     assert not with_tenant - PURGED_TABLES - set(KEPT_TABLES)
     assert not PURGED_TABLES & set(KEPT_TABLES)
     assert set(KEPT_TABLES) <= with_tenant
@@ -41,11 +42,10 @@ def test_every_table_of_tenants_is_purged_or_kept_for_a_reason() -> None:
 
 async def test_the_purge_may_delete_what_it_is_to_delete(db: Database) -> None:
     async with db.system_reader() as session:
-        for table in purged_tables():
+        tables = [table.name for table in purged_tables()]
+        for table in (*tables, "admins", "admin_tokens"):
             may = text("SELECT has_table_privilege(:table, 'DELETE')")
-            assert await session.scalar(may, {"table": table.name}), (
-                f"GRANT DELETE ON {table} TO motet_system"
-            )
+            assert await session.scalar(may, {"table": table}), f"GRANT DELETE ON {table} TO motet_system"
 
 
 async def test_leaving_is_confirmed_suspends_and_can_be_undone(house: House, tenant: TenantId) -> None:
@@ -83,17 +83,13 @@ async def test_undoing_gives_back_what_was_a_suspended_tenant_too(house: House, 
 
 
 async def rows_left(db: Database, tenant: TenantId) -> dict[str, int]:
+    left = {}
     async with db.system_reader() as session:
-        return {
-            table: int(
-                await session.scalar(
-                    text(f"SELECT count(*) FROM {table} WHERE tenant_id = :tenant"),
-                    {"tenant": tenant},
-                )
-                or 0
-            )
-            for table in sorted(each.name for each in purged_tables())
-        }
+        for table in sorted(each.name for each in purged_tables()):
+            whose = NAMED_OTHERWISE.get(table, "tenant_id")
+            query = text(f"SELECT count(*) FROM {table} WHERE {whose} = :tenant")
+            left[table] = int(await session.scalar(query, {"tenant": tenant}) or 0)
+    return left
 
 
 async def assert_gone(house: House, line: Line, expected: dict[str, Inventory]) -> None:
@@ -133,6 +129,7 @@ async def test_the_purge_takes_all_of_one_tenant_and_nothing_of_another(
     await house.leave(line.tenant)
     expected = await inventories(house, line.tenant)
     assert {kind: each.count for kind, each in expected.items() if each.count} == {
+        "accounts": 1,
         "replica_caches": 3,
         "stored_objects": 4,
         "table:aliases": 1,
@@ -140,6 +137,8 @@ async def test_the_purge_takes_all_of_one_tenant_and_nothing_of_another(
         "table:adapters": 1,
         "table:api_keys": 2,
         "table:billing_exports": 1,
+        "table:members": 1,
+        "table:pool_rules": 1,
         "redis_keys": 4,
     }
     assert await house.run() == 1

@@ -15,7 +15,7 @@ from gateway.ids import uuid7
 from gateway.models import UsageLedger, UsageStaging
 from gateway.principal import TenantId
 from gateway.usage.drain import drain_dead, drain_own, journalled
-from gateway.usage.event import UsageEvent
+from gateway.usage.event import UsageEvent, encode_line
 from gateway.usage.journal import Journal
 from gateway.usage.repository import give_up_uncounted, insert_events, uncounted_of
 from gateway.usage.service import report
@@ -93,6 +93,19 @@ async def test_a_damaged_segment_is_kept_aside(db: Database, tmp_path: Path) -> 
     (tmp_path / "x.jsonl").write_bytes(b"not json\n")
     assert await drain_dead(db, tmp_path) == 0
     assert (tmp_path / "x.damaged").read_bytes() == b"not json\n"
+
+
+async def test_the_sound_lines_of_a_damaged_segment_are_taken(
+    db: Database, tenant: TenantId, tmp_path: Path
+) -> None:
+    """A power cut can leave a hole of zeros between lines that were synced and lines that were not."""
+    before, after = make_event(tenant_id=tenant, source="cache"), make_event(tenant_id=tenant)
+    hole = b"\0" * 512 + b"\n"
+    (tmp_path / "x.jsonl").write_bytes(encode_line(before) + hole + encode_line(after) + b'{"torn')
+    assert (before.request_id, 1) in await journalled(tmp_path)
+    assert await drain_dead(db, tmp_path) == 2
+    assert {row.request_id for row in await rows_of(db, tenant)} == {before.request_id, after.request_id}
+    assert hole in (tmp_path / "x.damaged").read_bytes()
 
 
 async def test_totals_are_billed_tokens_by_day_and_adapter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from gateway.db import Database
 from gateway.principal import TenantId
 from gateway.usage.drain import drain_own, run_drain
-from gateway.usage.journal import Journal
+from gateway.usage.journal import Journal, Segment
 from tests.gateway.usage.test_drain import rows_of
 from tests.gateway.usage.test_journal import make_event
 
@@ -37,6 +38,26 @@ async def test_a_disk_that_takes_no_segment_only_delays_the_rows(
             break
     draining.cancel()
     assert len(await rows_of(db, tenant)) == 1
+    await journal.close()
+
+
+async def test_a_full_disk_is_made_room_on_by_what_is_drained(
+    db: Database, tenant: TenantId, tmp_path: Path
+) -> None:
+    """The database was away until the journal had filled the disk: then nothing but draining makes room."""
+    journal = Journal(tmp_path)
+    await journal.append(make_event(tenant_id=tenant))
+    journal.rotate()  # what a drain without a database leaves
+    await journal.append(make_event(tenant_id=tenant))
+    make = journal._new_segment
+
+    def make_if_there_is_room() -> Segment:
+        if len(list(tmp_path.glob("*.jsonl"))) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return make()
+
+    journal._new_segment = make_if_there_is_room  # type: ignore[method-assign]  # the disk's part
+    assert await drain_own(db, journal) == 2
     await journal.close()
 
 

@@ -69,9 +69,11 @@ async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
     method = str(connection.scope.get("method", ""))
     if methods is not None and method not in methods:
         raise MethodNotAllowed(f"Use {' or '.join(methods)} here.", headers={"allow": ", ".join(methods)})
+    route = str(connection.scope["path_template"])
+    if route.startswith(ADMIN_ROUTES) and not connection.scope["raw_path"].startswith(ADMIN_ROUTES.encode()):
+        raise NotFound("There is nothing here.")  # spelled otherwise (/%61pi), it passes the rules of a proxy
     if handler.opt.get(PUBLIC):
         return
-    route = str(connection.scope["path_template"])
     if route.startswith(TENANT_ROUTES):
         connection.scope["state"]["principal"] = await _tenant(connection, handler)
     elif route.startswith(ADMIN_ROUTES):

@@ -143,5 +143,8 @@ def _admin(request: AnyRequest) -> Admin:
 def _actor(request: AnyRequest) -> Actor:
     """Whom the audit log names: the account, else the API key."""
     found = request.scope["state"]
-    who = f"admin:{found['admin'].email}" if "admin" in found else f"key:{found['principal'].key_id}"
-    return Actor(who, request_id_of(request.scope))
+    request_id = request_id_of(request.scope)
+    if "admin" not in found:
+        return Actor(f"key:{found['principal'].key_id}", request_id)
+    admin = access.admin_of(request.scope)
+    return Actor(f"admin:{admin.email}", request_id, admin.token)

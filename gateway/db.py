@@ -8,6 +8,8 @@ back when it raises. Keep them short: never hold one while waiting for anything 
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -60,6 +62,11 @@ class PoolLimits:
     statement_ms: int = 10_000
     idle_transaction_ms: int = 30_000
 
+    @property
+    def of_tenant(self) -> int:
+        """Sessions that one tenant has at a time: half of the connections."""
+        return max(1, (self.size + self.overflow) // 2)
+
 
 def listening_url(url: str) -> str:
     """For a connection of asyncpg's own, which waits for notifications."""
@@ -71,6 +78,7 @@ class Database:
 
     def __init__(self, app_url: str, system_url: str, limits: PoolLimits | None = None) -> None:
         limits = limits or PoolLimits()
+        self._shares = _Shares(limits.of_tenant, limits.wait_s)
         self._app = _engine(app_url, limits)
         self._system = _engine(system_url, limits, {"motet.accounts": "all"})
         self._tenant_read = async_sessionmaker(self._app, class_=TenantRead, expire_on_commit=False)
@@ -85,20 +93,20 @@ class Database:
 
     @asynccontextmanager
     async def tenant_session(self, tenant: TenantId) -> AsyncIterator[TenantWrite]:
-        async with _transaction(self._tenant_write) as session:
+        async with self._shares.one_of(tenant), _transaction(self._tenant_write) as session:
             await _become(session, tenant)
             yield session
 
     @asynccontextmanager
     async def tenant_reader(self, tenant: TenantId) -> AsyncIterator[TenantRead]:
-        async with _transaction(self._tenant_read, _READ_ONLY) as session:
+        async with self._shares.one_of(tenant), _transaction(self._tenant_read, _READ_ONLY) as session:
             await _become(session, tenant)
             yield session
 
     @asynccontextmanager
     async def tenant_snapshot(self, tenant: TenantId) -> AsyncIterator[TenantRead]:
         """A reader whose statements all see the same moment, for sums that must agree with each other."""
-        async with _transaction(self._tenant_read, _SNAPSHOT) as session:
+        async with self._shares.one_of(tenant), _transaction(self._tenant_read, _SNAPSHOT) as session:
             await _become(session, tenant)
             yield session
 
@@ -115,6 +123,37 @@ class Database:
     async def close(self) -> None:
         await self._app.dispose()
         await self._system.dispose()
+
+
+class _Shares:
+    """Bounds the sessions of each tenant, so that one with many slow statements leaves connections to the
+    others. Owned by one event loop."""
+
+    def __init__(self, most: int, wait_s: float) -> None:
+        self._most = most
+        self._wait_s = wait_s
+        self._open: dict[TenantId, asyncio.Semaphore] = {}
+        self._users: Counter[TenantId] = Counter()
+
+    @asynccontextmanager
+    async def one_of(self, tenant: TenantId) -> AsyncIterator[None]:
+        """Raises `Unavailable` when the tenant's own sessions leave it none in time."""
+        places = self._open.setdefault(tenant, asyncio.Semaphore(self._most))
+        self._users[tenant] += 1
+        try:
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    await places.acquire()
+            except TimeoutError:
+                raise Unavailable("Too many of this tenant's requests use the database. Try again.") from None
+            try:
+                yield
+            finally:
+                places.release()
+        finally:
+            self._users[tenant] -= 1
+            if not self._users[tenant]:
+                del self._users[tenant], self._open[tenant]
 
 
 @contextmanager

@@ -117,6 +117,12 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_head = True
         self._expect_nothing()  # `data_received` sets the timer anew where not all of the head is here
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Not of a trailer: merged into the headers, which RFC 9110, 6.5.1, forbids, a client's word would
+        stand where its proxy's is believed."""
+        if not self._in_message:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._expect_nothing()
         self._in_head, self._in_message, self._progressed = False, True, True

@@ -122,3 +122,4 @@ class Admin:
     email: str
     is_operator: bool
     only: Membership | None = None  # of a token that is good for one tenant, whatever else its account may
+    token: str | None = None  # public id of such a token, which others than the account may hold

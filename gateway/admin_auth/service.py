@@ -84,7 +84,7 @@ class AdminAuthenticator:
             sealed, version = self._peppers.seal(secret), self._peppers.current_version
             async with self._db.system_session() as writing:
                 await repository.reseal(writing, found.token.id, sealed, version)
-        return _admin(found.admin, found.member)
+        return _admin(found.admin, found.member, found.token.token_id)
 
     async def log_out(self, cookies: Mapping[str, str]) -> None:
         if cookie := cookies.get(COOKIE):
@@ -107,6 +107,8 @@ def _source(address: Address | None) -> str:
     return str(address)
 
 
-def _admin(row: AdminRow, member: Member | None = None) -> Admin:
-    only = None if member is None else Membership(TenantId(member.tenant_id), Role(member.role))
-    return Admin(row.id, row.email, row.is_operator, only)
+def _admin(row: AdminRow, member: Member | None = None, token: str | None = None) -> Admin:
+    if member is None:
+        return Admin(row.id, row.email, row.is_operator)
+    only = Membership(TenantId(member.tenant_id), Role(member.role))
+    return Admin(row.id, row.email, row.is_operator, only, token)

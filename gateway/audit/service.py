@@ -31,6 +31,9 @@ class Actor:
 
     name: str  # admin:<email> | key:<key id> | system
     request_id: UUID | None = None
+    token: str | None = (
+        None  # public id of a membership's: its tenant's administrator gave it out, to anybody
+    )
 
 
 SYSTEM = Actor("system")
@@ -56,7 +59,8 @@ def record(session: TenantWrite | SystemWrite, actor: Actor, change: Change) -> 
             actor=redacted_text(actor.name),
             action=change.action,
             target=redacted_text(change.target),
-            details=redacted(change.details or {}),
+            details=redacted(change.details or {})
+            | ({} if actor.token is None else {"by_token": actor.token}),
             request_id=actor.request_id,
         )
     )

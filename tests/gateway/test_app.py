@@ -75,6 +75,15 @@ def test_every_other_route_refuses_a_stranger(client: Client) -> None:
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.parametrize("spelled", ["/%61pi/v1/", "/api%2Fv1/", "//api/v1/", "/api//v1/"])
+def test_routes_for_accounts_have_one_spelling(client: Client, operator: Operator, spelled: str) -> None:
+    """A proxy that lets nobody outside reach /api/ compares what was written."""
+    assert client.get("/api/v1/tenants", headers=operator.headers).status_code == 200
+    for path in ("tenants", "session"):
+        answer = client.get(f"http://testserver.local{spelled}{path}", headers=operator.headers)
+        assert answer.status_code == 404, answer.text
+
+
 def test_documented_statuses_have_the_error_of_their_prefix(client: Client) -> None:
     document = (client.get("/openapi.json")).json()
     for path, item in document["paths"].items():

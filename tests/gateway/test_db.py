@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 from sqlalchemy import select, text
@@ -119,3 +121,32 @@ async def test_errors_do_not_tell_what_was_written(db: Database) -> None:
         async with db.system_reader() as session:
             await session.execute(text("SELECT 1 / (length(:text) - 9)"), {"text": "a tenants"})
     assert "a tenants" not in str(caught.value)
+
+
+async def test_a_tenants_slow_statements_leave_connections_to_the_others(
+    database: DatabaseUrls, new_tenant: Callable[[], Awaitable[TenantId]]
+) -> None:
+    small = Database(database.app, database.system, PoolLimits(size=2, overflow=0, wait_s=1.0))
+    loud, quiet = await new_tenant(), await new_tenant()
+    holding, go_on, num_held = asyncio.Event(), asyncio.Event(), 0
+
+    async def hold() -> None:
+        nonlocal num_held
+        async with small.tenant_reader(loud):
+            num_held += 1
+            holding.set()
+            await go_on.wait()
+
+    crowd = [asyncio.create_task(hold()) for _ in range(4)]
+    await holding.wait()
+    async with small.tenant_reader(quiet) as session:
+        assert await session.scalar(text("SELECT 1")) == 1
+    assert num_held == 1
+    with pytest.raises(Unavailable):  # it waits for itself, and not for ever
+        async with small.tenant_reader(loud):
+            pass
+    go_on.set()
+    heard = await asyncio.gather(*crowd, return_exceptions=True)
+    assert heard[0] is None
+    assert not small._shares._open
+    await small.close()

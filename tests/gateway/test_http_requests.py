@@ -31,7 +31,9 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if message["type"] != "http.request":
             return
         size, more = size + len(message["body"]), message["more_body"]
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-path", path.encode())]})
+    names = b" ".join(name for name, _ in scope["headers"])
+    headers = [(b"x-path", path.encode()), (b"x-names", names)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
     if path == "/whole":
         await send({"type": "http.response.body", "body": bytes(32 * 1024 * 1024), "more_body": False})
         return
@@ -114,6 +116,23 @@ async def test_what_could_be_read_in_two_ways_is_refused_with_all_behind_it(port
     assert b"\r\nconnection: close" in head
     assert b"\r\nx-content-type-options: nosniff" in head
     assert b"\r\nserver:" not in head.lower()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_what_comes_after_a_body_is_no_header(port: int, at_once: bool) -> None:
+    """In one packet it is there before the request is looked at."""
+    raw = post(b"transfer-encoding: chunked", body=b"3\r\nabc\r\n")
+    trailers = b"0\r\nauthorization: Bearer mine\r\nx-forwarded-for: 192.0.2.1\r\n\r\n"
+    async with connected(port) as (reader, writer):
+        writer.write(raw + trailers if at_once else raw)
+        await writer.drain()
+        if not at_once:
+            await asyncio.sleep(0.01)
+            writer.write(trailers)
+        writer.write(get(b"connection: close"))
+        answers = await rest(reader)
+    assert answers.count(b"x-names: host transfer-encoding\r\n") == 1
+    assert answers.count(b"x-names: host connection\r\n") == 1
 
 
 @pytest.mark.parametrize(

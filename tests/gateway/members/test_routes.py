@@ -152,6 +152,18 @@ def test_a_members_token_of_an_operator_is_good_for_that_membership_only(
     assert client.get(other, headers=operator.headers).status_code == 200
 
 
+def test_the_log_tells_a_members_token_from_the_member(room: Room, operator: Operator) -> None:
+    """A tenant's administrator gives them out, so what is done with one may be anybody's doing."""
+    client, tenant = room.client, room.tenant()
+    member = room.add(tenant, "tenant_admin", operator.email)["id"]
+    given = room.token(tenant, member)
+    for headers in ({"authorization": f"Bearer {given['secret']}"}, room.headers):
+        assert client.post(f"{tenant}/keys", json={"name": "k"}, headers=headers).status_code == 201
+    log = client.get(f"{tenant}/audit", params={"action": "api_key."}, headers=room.headers).json()["data"]
+    assert [one["actor"] for one in log] == [f"admin:{operator.email}"] * 2
+    assert [one["details"].get("by_token") for one in log] == [None, given["token"]["id"]]
+
+
 def test_an_account_is_in_each_of_its_tenants_what_it_is_there(
     room: Room, log_in: Callable[[str], dict[str, str]]
 ) -> None:

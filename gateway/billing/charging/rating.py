@@ -137,7 +137,7 @@ def rate(lines: Sequence[Line], charged: Sequence[Charge], book: Book, under: in
 
 def billed_month(bucket: datetime, closed: set[date]) -> date:
     """The month of the bucket, or the first that is open: a closed month takes nothing more, and one before
-    it is never closed any more (usage of a clock that was wrong), so what it took would be on no statement."""
+    it is never closed any more (usage of a clock that was wrong): what it took would be on no statement."""
     month, last = month_of(bucket), max(closed, default=None)
     return month if last is None or month > last else next_month(last)
 

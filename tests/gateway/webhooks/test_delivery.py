@@ -8,7 +8,6 @@ import json
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -95,39 +94,6 @@ async def test_one_that_fails_is_sent_again_under_the_same_id(
     assert (await webhooks.get(tenant, endpoint_id)).failing_since is None
     assert len({heard.headers["webhook-id"] for heard in receiver.heard}) == 1
     assert len({heard.body for heard in receiver.heard}) == 1
-
-
-@pytest.mark.parametrize(
-    ("asked", "least_s", "most_s"),
-    [
-        ("3600", 3590, 3610),
-        (lambda: format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3590, 3610),
-        ("999999999999", LONGEST_S - 10, LONGEST_S + 10),
-        ("1", 7, 13),  # never sooner than without it
-        ("-5", 7, 13),
-        ("soon, I think", 7, 13),
-        ("Thu, 01 Jan 1970 00:00:00 GMT", 7, 13),
-    ],
-)
-async def test_who_asks_for_time_gets_it(
-    db: Database,
-    tenant: TenantId,
-    receiver: Receiver,
-    endpoint: MakeEndpoint,
-    webhooks: Webhooks,
-    deliveries: Deliveries,
-    asked: str | Callable[[], str],
-    least_s: float,
-    most_s: float,
-) -> None:
-    receiver.statuses, receiver.retry_after = [503], asked if isinstance(asked, str) else asked()
-    endpoint_id, _ = await endpoint()
-    await tell(db, tenant)
-    await deliveries.run_once()
-    (waiting,) = await told(webhooks, tenant, endpoint_id)
-    assert waiting.next_at is not None
-    pause_s = (waiting.next_at - datetime.now(UTC)).total_seconds()
-    assert least_s - 5 < pause_s < most_s
 
 
 async def test_after_three_days_it_is_given_up(

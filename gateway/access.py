@@ -95,13 +95,17 @@ async def _tenant(connection: Connection, handler: BaseRouteHandler) -> Principa
     scope = handler.opt.get(SCOPE)
     try:
         require_address(principal, address)
-        if isinstance(scope, Scope) and not principal.may(scope):
-            raise Forbidden(f"This API key lacks the scope '{scope}'.")
+        _require_scope(principal, scope)
     except Forbidden as error:
         if scope is Scope.INFERENCE and METHODS in handler.opt:
             services.serving.turned_away(connection.scope, principal, error)
         raise
     return principal
+
+
+def _require_scope(principal: Principal, scope: object) -> None:
+    if isinstance(scope, Scope) and not principal.may(scope):
+        raise Forbidden(f"This API key lacks the scope '{scope}'.")
 
 
 async def _account(connection: Connection, method: str, route: str) -> None:

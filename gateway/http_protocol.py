@@ -23,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from gateway.direct_write import offer_direct_write
 from gateway.envelope import API_POLICY, NO_STORE, SECURITY_HEADERS, Envelope, refusal
 from gateway.errors import ApiError, BadRequest
+from gateway.held_head import hold_head
 from gateway.problems import JSON
 
 log = structlog.get_logger(__name__)
@@ -158,6 +159,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if not self.flow.write_paused:  # what is written from here on says nothing of what lay there before
             self._expect_no_reading()
+        hold_head(cycle)
         offer_direct_write(cycle)
         super()._start_asgi_task(cycle, app)
 

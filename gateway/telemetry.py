@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from gateway import metric_values
@@ -36,12 +36,27 @@ REDACTED: Final = "[redacted]"
 _PLAIN: Final = (int, float, type(None))
 
 
+LOST_LINES = Counter(
+    "motet_log_lines_lost", "Lines that could not be written: a full disk, a reader that left."
+)
+
+
 class _Lines(structlog.WriteLogger):
-    """Where the lines of one logger go. Its name is told by `_add_name`."""
+    """Where the lines of one logger go. Its name is told by `_add_name`. A line that can't be written is
+    counted and lost: what it tells of goes on."""
 
     def __init__(self, stream: TextIO, name: str) -> None:
         super().__init__(stream)
         self.name = name
+
+    def msg(self, message: str) -> None:
+        try:
+            super().msg(message)
+        except OSError:
+            LOST_LINES.inc()
+
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
 
 
 def configure_logging(stream: TextIO = sys.stderr, level: int = logging.INFO) -> None:

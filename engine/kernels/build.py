@@ -34,14 +34,20 @@ def cache_directory() -> Path:
 
 def built_library() -> Path:
     """The shared library for this machine, built if it isn't there. Raises `BuildFailed`."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
-    if compiler is None:
-        raise BuildFailed("no C++ compiler was found (g++, c++, clang++ or $CXX)")
+    compiler = compiler_here()
     target = cache_directory() / f"kernels-{_fingerprint(compiler)}.so"
     if not target.exists():
         _log.info("building the CPU kernels, once: %s", target)
         _build(compiler, target)
     return target
+
+
+def compiler_here() -> str:
+    """The C++ compiler of this machine, as a name or path. Raises `BuildFailed`."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
+    if compiler is None:
+        raise BuildFailed("no C++ compiler was found (g++, c++, clang++ or $CXX)")
+    return compiler
 
 
 def _fingerprint(compiler: str) -> str:

@@ -137,6 +137,10 @@ class ApiKeys:
             key = await repository.change(session, key, values)
             epoch = await epochs.bump(session, tenant)
             record(session, actor, Change("api_key.rotate", key_id, tenant, {"overlap_s": overlap_s}))
+            told = {"key_id": key_id, "name": key.name, "overlap_s": overlap_s}
+            await publish(
+                session, tenant, EventKind.KEY_ROTATED, told, once=f"key.rotated:{key_id}:{now.isoformat()}"
+            )
         await self._epochs.publish(tenant, epoch)
         return key, secret
 

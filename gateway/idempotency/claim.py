@@ -68,7 +68,7 @@ class Claim:
         try:
             await self.records.retract(self.hold)
         except Unavailable as error:
-            log.error("unpaid_answer_kept", request=str(self.hold.request_id), error=str(error))
+            log.critical("unpaid_answer_kept", request=str(self.hold.request_id), reason=str(error))
 
     async def until_unwanted(self) -> None:
         """The client has left: returns once no retry has asked for `grace_s`."""

@@ -120,7 +120,7 @@ class Records:
     async def retract(self, hold: Hold) -> Standing:
         """Of a try that was completed. Raises `Unavailable`."""
         shelf = _shelf(hold.tenant)
-        args = [str(hold.request_id), hold.generation, hold.name]
+        args: list[str | int | bytes] = [str(hold.request_id), hold.generation, hold.name]
         return Standing(int(await self._call(_RETRACT, [_entry(hold), shelf.index, shelf.total], args)))
 
     async def release(self, hold: Hold) -> Standing:

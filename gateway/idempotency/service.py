@@ -33,7 +33,7 @@ from gateway.idempotency.names import record_name
 from gateway.idempotency.records import Found, Hold, Records, What
 from gateway.inference.ending import outlast
 from gateway.principal import Principal, TenantId
-from gateway.usage.event import UsageEvent
+from gateway.usage.event import TAKEN_OVER, UsageEvent
 
 log = structlog.get_logger(__name__)
 
@@ -48,9 +48,6 @@ WAIT_S = 600.0
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.25
 """Between two looks at a first try that runs."""
-
-TAKEN_OVER = "taken_over"
-"""Outcome of the ledger's row that stands between the attempts of a dead worker and those in its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

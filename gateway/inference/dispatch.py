@@ -141,7 +141,7 @@ class Dispatcher:
         if trip.place is None:
             call = trip.call
             if await self._registry.choose_now(call.want) is None:
-                raise _no_replica()
+                raise self._no_replica()
             if trip.ticket is None:
                 trip.ticket = self.ticket(call)
             trip.place = await self._queue.enter(
@@ -161,7 +161,7 @@ class Dispatcher:
             raise Timeout("Its deadline is over.", code="queue_timeout", headers=retry_headers(1.0))
         replica = await self._registry.choose_now(call.want, tried=trip.tried)
         if replica is None:
-            raise _no_replica()
+            raise self._no_replica()
         if trip.ticket is not None:
             trip.ticket.load_tokens = _load_tokens(replica, call)
         trip.tries += 1
@@ -184,6 +184,13 @@ class Dispatcher:
         else:
             attempt.first = await self._whole(upstream)
         return attempt
+
+    def _no_replica(self) -> Unavailable:
+        return Unavailable(
+            "No replica of this model is up.",
+            code="no_replica",
+            retry_after_s=self._registry.retry_after_s(),
+        )
 
     async def _whole(self, upstream: Upstream) -> bytes:
         try:
@@ -234,10 +241,6 @@ def _require_answer(attempt: Attempt, upstream: Upstream, *, streaming: bool) ->
         raise UpstreamFailed(f"the replica answered in {said[:64] or 'no'} format")
     if not streaming and (attempt.trailer is None or not attempt.trailer.finished):
         raise UpstreamFailed("the replica's answer doesn't say how it ended")
-
-
-def _no_replica() -> Unavailable:
-    return Unavailable("No replica of this model is up.", code="no_replica")
 
 
 def _load_tokens(replica: Replica, call: Call) -> int:

@@ -18,7 +18,8 @@ MAX_FRAME_BYTES = 8 * 1024 * 1024
 """A frame longer than this is no answer of ours (echo with log-probabilities of a whole context fits)."""
 
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
-_MARKS = re.compile(rb"\[DONE\]|: motet |\"error\"")
+_MARKS = (b"[DONE]", b": motet ", b'"error"')
+_CR = ord("\r")
 _DONE = b"data: [DONE]"
 _TRAILER = msgspec.json.Decoder(Trailer)
 
@@ -76,7 +77,7 @@ def are_plain(data: bytes) -> bool:
     scanner and `sort_frames` find too, at a fraction of their cost."""
     return (
         data.endswith(b"\n\n")
-        and b"\r" not in data
+        and _CR not in data
         and b"[DONE]" not in data
         and b": motet " not in data
         and b'"error"' not in data
@@ -103,13 +104,15 @@ class Sorted:
 
 
 def sort_frames(block: bytes) -> Sorted:
-    """Which bytes go through, and what is held back. Only frames that carry one of three marks are looked
-    at."""
-    if _MARKS.search(block) is None:
+    """Which bytes go through, and what is held back. Frames are looked at from the first on that carries
+    one of three marks."""
+    marks = [at for at in map(block.find, _MARKS) if at >= 0]
+    if not marks:
         return Sorted(through=block)
+    begin = _frame_begin(block, min(marks))
     sorted_ = Sorted()
-    through = []
-    for frame in split_frames(block):
+    through = [block[:begin]]
+    for frame in split_frames(block[begin:]):
         text = frame.lstrip(b"\r\n")
         if text.startswith(TRAILER_PREFIX):
             sorted_.trailer = read_trailer(text[len(TRAILER_PREFIX) :])
@@ -120,6 +123,12 @@ def sort_frames(block: bytes) -> Sorted:
             sorted_.has_error = sorted_.has_error or _is_error(text)
     sorted_.through = b"".join(through)
     return sorted_
+
+
+def _frame_begin(block: bytes, at: int) -> int:
+    """Where the frame begins that holds this byte; the block's begin where line ends are of several kinds."""
+    end = -1 if _CR in block else block.rfind(b"\n\n", 0, at)
+    return end + 2 if end >= 0 else 0
 
 
 def read_trailer(text: bytes | str) -> Trailer | None:

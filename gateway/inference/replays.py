@@ -2,7 +2,8 @@
 
 A replay of a first try is free: its row is the first try's. A hit of the response cache is metered: a row of
 its own, journalled before the last bytes go out, as for every other answer. Both took a request and a place
-at the door; neither takes tokens from a bucket.
+at the door, a hit also those of its adapter's limits, and its price of a hard budget; neither takes tokens
+from a bucket.
 """
 
 from __future__ import annotations
@@ -57,6 +58,12 @@ class Kept:
 
     answer: Answer
     hit: bool
+
+    @property
+    def used(self) -> Used:
+        """What a hit costs; a replay costs nothing."""
+        usage = self.answer.usage
+        return Used(usage.prompt, usage.completion, usage.cached, source="cache") if self.hit else NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +220,7 @@ class _KeptEnding:
             await self._parts.limiter.settle(self._held)
             return
         bills = await self._keeping.given(self._kept.answer)
-        usage = self._kept.answer.usage
-        used = Used(usage.prompt, usage.completion, usage.cached, source="cache") if bills else NOTHING
-        settle = self._parts.limiter.settle(self._held, used)
+        settle = self._parts.limiter.settle(self._held, self._kept.used if bills else NOTHING)
         metered, _ = await asyncio.gather(self._meter(outcome, bills), settle, return_exceptions=True)
         if isinstance(metered, BaseException):
             await self._keeping.retract()

@@ -193,6 +193,9 @@ class Walk:
             kept = await client.patiently(finding) if streaming else await finding
             if kept is None:
                 return False
+            if kept.hit:
+                visit.trace.enter(Step.LIMITS)
+                await self._parts.limiter.reserve_kept(visit.reservation, kept.used)
             visit.ended = True  # by what gives it, from here on
             await self._parts.replays.give(kept, wish, keeping, client, visit.reservation)
         return True

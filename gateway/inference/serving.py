@@ -70,8 +70,8 @@ class Serving:
     counter: Counter
 
     def turned_away(self, scope: Scope, principal: Principal, error: ApiError) -> None:
-        """A request to this worker's walk that the door did not let in, though its key is good: for its scope,
-        its address, or want of room. It is remembered like all others, within the same bounds."""
+        """A request to this worker's walk that the door did not let in, though its key is good: for its
+        scope, its address, or want of room. It is remembered like all others, within the same bounds."""
         trace = Trace(began=began_of(scope))
         trace.error, trace.reached = error, Step.AUTH
         self.recorder.note(scope, principal, trace)

@@ -61,7 +61,9 @@ end
 
 -- Money is two numbers, each of which a double holds exactly: whole units of the currency, and 10^-12 of it. A counter
 -- is a hash: w and p were spent, ow and op are reserved by requests that run. Each of those has a line in the sorted
--- set beside it, `id|w|p` by when it is forgotten, so that what a killed worker reserved comes back.
+-- set beside it, `id|w|p` by when it is forgotten, so that what a killed worker reserved comes back. The set is kept for
+-- HOLDS_MS, anew with each reservation and renewal: were it to go before the counter, its money would stay reserved.
+local HOLDS_MS = 5400000
 local PARTS = 1000000000000
 local function plus(w, p, more_w, more_p)
   local sum = p + more_p

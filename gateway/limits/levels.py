@@ -110,7 +110,7 @@ class Plan:
         adapter = resolved.adapter
         if adapter is None or adapter.limits == Limits():
             return self
-        names = ("adapter", resolved.base_id[:16], adapter.name)
+        names = ("adapter", resolved.base_id[:16], str(adapter.owner), adapter.name)  # names are an owner's
         more = _buckets(self.tenant, Level.ADAPTER, names, adapter.limits)
         leases = _leases(self.tenant, Level.ADAPTER, names, adapter.limits)
         return replace(self, buckets=(*self.buckets, *more), leases=(*self.leases, *leases))

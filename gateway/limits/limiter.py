@@ -19,11 +19,12 @@ import structlog
 from prometheus_client import Counter
 from redis.asyncio import Redis
 
+from gateway.billing.price_book.prices import PriceRow
 from gateway.errors import RateLimited, Unavailable
-from gateway.limits.amounts import NO_TOKENS, NOTHING, Tokens, Used
+from gateway.limits.amounts import NO_TOKENS, NOTHING, Meter, Tokens, Used
 from gateway.limits.asks import ADMITTED, ENDED, REFUSED, UNSEEDED, Answer, Looked, Store
 from gateway.limits.levels import Lease, Plan, plan_of, today
-from gateway.limits.metrics import DECISIONS, HELD, LOCAL_ADMITTED
+from gateway.limits.metrics import DECISIONS, HELD, LOCAL_ADMITTED, RESTORED
 from gateway.limits.outage import Outage
 from gateway.limits.redis_store import RedisStore
 from gateway.limits.reservation import Reservation
@@ -83,9 +84,22 @@ class Limiter:
         Raises `RateLimited`, and then the reservation has ended; `Unavailable` where a hard budget can't be
         kept, for no price is known.
         """
-        plan = reservation.plan
         reservation.tokens, reservation.ticket = tokens, ticket
         reservation.money = self.worst(reservation)
+        await self._take(reservation)
+
+    async def reserve_kept(self, reservation: Reservation, used: Used) -> None:
+        """The same for an answer that is there already: its exact price, and the request and place of its
+        adapter's limits. Nothing is computed, so no tokens; and no trip where there is no such limit."""
+        plan = reservation.plan
+        requests = tuple(each for each in plan.buckets if each.meter is Meter.REQUESTS)
+        reservation.plan = replace(plan, buckets=requests)
+        if requests or plan.leases or any(each.hard for each in plan.counters):
+            reservation.money = self._known_price(reservation, lambda row: real_price(row, used))
+            await self._take(reservation)
+
+    async def _take(self, reservation: Reservation) -> None:
+        plan, ticket = reservation.plan, reservation.ticket
         answer = await self._reserve_one(reservation)
         if answer.state == UNSEEDED:  # a new period, or a Redis that lost its memory
             await self._seed(plan, self._store_of(reservation))
@@ -95,7 +109,7 @@ class Limiter:
         reservation.observe(plan.all_buckets, answer)
         if answer.state == REFUSED:
             self._forget(reservation)
-            need = Need(tokens, reservation.money)
+            need = Need(reservation.tokens, reservation.money)
             raise Refusal.of(limits, answer, need).error(reservation.headers)
         if answer.state in (ENDED, UNSEEDED):
             raise Unavailable("The request's reservation ran out before it was counted.")
@@ -152,6 +166,9 @@ class Limiter:
     def worst(self, reservation: Reservation) -> int:
         """The most that it may cost, in units; 0 where there is no budget. Raises `Unavailable` when a hard
         one can't be kept for want of a price."""
+        return self._known_price(reservation, lambda row: worst_price(row, reservation.tokens))
+
+    def _known_price(self, reservation: Reservation, price: Callable[[PriceRow], int]) -> int:
         counters = reservation.plan.counters
         if not counters:
             return 0
@@ -159,7 +176,7 @@ class Limiter:
         if self._spending is not None and reservation.selector is not None:
             row = self._spending.price_of(reservation.selector)
         if row is not None:
-            return worst_price(row, reservation.tokens)
+            return price(row)
         if any(each.hard for each in counters):
             raise Unavailable(
                 "No price is known for this model, so its budget can't be kept.",
@@ -291,8 +308,18 @@ class Limiter:
         return ended
 
     async def _renew_one(self, reservation: Reservation) -> None:
-        if not reservation.local:
-            await self._shared.renew(reservation.plan, reservation.id, places=reservation.holds_place)
+        """One that Redis lost (it was emptied, or failed over without the last second) is entered anew, so
+        that its places and its money are counted again."""
+        if reservation.local:
+            return
+        shared, plan = self._shared, reservation.plan
+        if await shared.renew(plan, reservation.id, places=reservation.holds_place):
+            return
+        if self._held.get(reservation.request_id) is reservation:
+            await self._outage.adopt(reservation)
+            RESTORED.inc()
+            if reservation.request_id not in self._held:  # it ended meanwhile
+                await shared.settle(plan, reservation.id, NO_TOKENS, 0)
 
     def _forget(self, reservation: Reservation) -> None:
         if self._held.pop(reservation.request_id, None) is not None:

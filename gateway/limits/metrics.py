@@ -8,6 +8,9 @@ DECISIONS = Counter("motet_gateway_limit_decisions_total", "Decisions of the lim
 HELD = Gauge(
     "motet_gateway_reservations", "Reservations that requests in flight hold.", multiprocess_mode="livesum"
 )
+RESTORED = Counter(
+    "motet_gateway_reservations_restored_total", "Reservations of running requests that Redis had lost."
+)
 LOCAL = Gauge(
     "motet_gateway_limits_local",
     "Workers that can't reach Redis and keep to their share of each limit.",

@@ -85,7 +85,7 @@ class Outage:
 
     async def _take_over(self, local: LocalStore) -> None:
         for reservation in [each for each in self._held.values() if each.local]:
-            await self._adopt(reservation)
+            await self.adopt(reservation)
             await local.settle(reservation.plan, reservation.id, NO_TOKENS, 0)
         by_tenant: dict[str, list[tuple[Bucket, int]]] = defaultdict(list)
         for bucket, missing in local.owed():
@@ -94,12 +94,12 @@ class Outage:
             await self._shared.charge(owed)
             local.forget(owed)
 
-    async def _adopt(self, reservation: Reservation) -> None:
-        """It runs, so it is let in, whatever the limits say."""
-        plan = reservation.plan
+    async def adopt(self, reservation: Reservation) -> None:
+        """Redis does not know it, and it runs: so it is let in, whatever the limits say."""
+        plan, reserved = reservation.plan, reservation.reserved
         await self._shared.settle(plan, reservation.id, NO_TOKENS, 0)  # of an attempt that broke off
         await self._shared.admit(plan, reservation.id, forced=True)
-        if reservation.reserved:
+        if reserved:
             ask = (plan, reservation.id, reservation.tokens, reservation.money)
             answer = await self._shared.reserve(*ask, forced=True)
             if answer.state == UNSEEDED:

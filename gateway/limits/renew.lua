@@ -17,7 +17,10 @@ local later = read_keys()
 if redis.call('HEXISTS', reservation, 'reserved') == 1 then hold(later) end
 local member = redis.call('HGET', reservation, 'member')
 for _, key in ipairs(read_keys()) do
-  if member then redis.call('ZADD', key, 'XX', until_us, member) end
+  if member then
+    redis.call('ZADD', key, 'XX', until_us, member)
+    redis.call('PEXPIRE', key, HOLDS_MS)
+  end
 end
 redis.call('PEXPIRE', reservation, remember_ms)
 return 1

@@ -50,7 +50,7 @@ if #counters > 0 then
     one.ow, one.op = plus(one.ow, one.op, w, p)
     keep_counter(one)
     redis.call('ZADD', one.holds, text(now + lease_ms * 1000), member)
-    redis.call('PEXPIRE', one.holds, 5400000)
+    redis.call('PEXPIRE', one.holds, HOLDS_MS)
   end
 end
 refused = 0

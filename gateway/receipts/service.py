@@ -19,7 +19,7 @@ from gateway.receipts.keys import ReceiptKey, ReceiptKeys
 from gateway.redis import TenantKeys, redis_errors
 from gateway.usage import repository
 from gateway.usage.drain import journalled_by
-from gateway.usage.event import BILLED_OUTCOMES
+from gateway.usage.event import BILLED_OUTCOMES, TAKEN_OVER
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +49,8 @@ class Receipts:
         async with self.db.tenant_reader(tenant) as session:
             rows = await repository.attempts_of(session, [request_id])
             rows = [row for row in rows if row.tenant_id == tenant and row.purpose == "tenant"]
-            pending = pending or bool(await repository.uncounted_of(session, [request_id]))
+            waiting = await repository.uncounted_of(session, [request_id])
+            pending = pending or any(each.outcome != TAKEN_OVER for each in waiting)
         answered = [row for row in rows if row.outcome in BILLED_OUTCOMES]
         if answered:
             return self.keys.sign(_last(answered))

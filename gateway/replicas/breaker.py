@@ -41,6 +41,13 @@ class Breaker:
         return BreakerState.HALF_OPEN if self._clock() - self._opened_at >= OPEN_S else BreakerState.OPEN
 
     @property
+    def opens_in_s(self) -> float:
+        """Seconds until it lets a probe through; 0 where it does, or one is under way."""
+        if self._opened_at is None:
+            return 0.0
+        return max(0.0, OPEN_S - (self._clock() - self._opened_at))
+
+    @property
     def admits(self) -> bool:
         state = self.state
         return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and not self._probing)

@@ -7,6 +7,7 @@ faster signal. Its set changes while it runs (`roster.py`).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -32,6 +33,10 @@ log = structlog.get_logger(__name__)
 LOOK_S = 0.1
 """How old a poll may be before a request is refused for want of a replica."""
 LOOK_TIMEOUT_S = 1.0
+PROBE_S = 1.0
+"""What a probe through a breaker may take, before others are let in."""
+LONGEST_AWAY_S = 15.0
+"""Until when who finds no replica is asked to wait, at most."""
 
 
 class Registry:
@@ -55,6 +60,7 @@ class Registry:
         self._watching = Watching(self._hear)
         self._look: SharedLook[None] = SharedLook(LOOK_S)
         self._replicas: tuple[Replica, ...] = ()
+        self._none_since: float | None = None
         self._pools: dict[str, tuple[Replica, ...]] = {}
         self.rules: tuple[PoolRule, ...] = ()
         self.set_replicas(replicas)
@@ -86,6 +92,10 @@ class Registry:
                 for pool in replica.pools:
                     pools.setdefault(pool, []).append(replica)
         self._pools = {pool: tuple(members) for pool, members in pools.items()}
+        if self.num_healthy:
+            self._none_since = None
+        elif self._none_since is None:
+            self._none_since = time.monotonic()
         if self._on_change is not None and self._told != self.num_healthy:
             self._told = self.num_healthy
             self._on_change(self._told)
@@ -106,6 +116,14 @@ class Registry:
                     await self._look(self.poll_once)
             found = self.choose(want, tried=tried)
         return found
+
+    def retry_after_s(self) -> float:
+        """When one that found no replica should come again: when a breaker has let its probe through, or,
+        where none is up, as long as that has been so."""
+        waits = [r.breaker.opens_in_s for r in self._replicas if r.healthy and r.serves]
+        if waits or self._none_since is None:
+            return min(waits, default=0.0) + PROBE_S
+        return min(max(PROBE_S, time.monotonic() - self._none_since), LONGEST_AWAY_S)
 
     def send(self, replica: Replica, want: Want) -> Load:
         """A request goes there, and weighs on it until it is released."""

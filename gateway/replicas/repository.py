@@ -12,7 +12,9 @@ from sqlalchemy.dialects.postgresql import insert
 
 from gateway.db import SystemRead, SystemWrite
 from gateway.models import BaseModel, PoolRule, Replica, ReplicaSource, ReplicaState
+from gateway.paging import ById, Order, beyond
 
+BY_ID: Order[ById] = Order("replicas", UUID)
 MAX_ROWS: Final = 1_024
 
 
@@ -27,7 +29,7 @@ async def all_of(session: SystemRead, base_id: str) -> list[Replica]:
     return list((await session.scalars(statement)).all())
 
 
-async def page(session: SystemRead, base_id: str, after: UUID | None, limit: int) -> list[Replica]:
+async def page(session: SystemRead, base_id: str, start: ById | None, limit: int) -> list[Replica]:
     """Those that were not removed, by id."""
     statement = (
         select(Replica)
@@ -35,8 +37,8 @@ async def page(session: SystemRead, base_id: str, after: UUID | None, limit: int
         .order_by(Replica.id)
         .limit(limit)
     )
-    if after is not None:
-        statement = statement.where(Replica.id > after)
+    if start is not None:
+        statement = statement.where(beyond((Replica.id,), start, descending=False))
     return list((await session.scalars(statement)).all())
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 from litestar import Request, delete, get, patch, post, put
 from litestar.datastructures import State
 from litestar.di import NamedDependency
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.params import FromPath, JSONBody
 
 from gateway.access import PUBLIC
 from gateway.audit.service import Actor
 from gateway.credentials import same_secret
 from gateway.errors import Unauthenticated
+from gateway.paging import DEFAULT_LIMIT, PageCursor, PageLimit
+from gateway.replicas.repository import BY_ID
 from gateway.replicas.schemas import (
     Registered,
     Registration,
@@ -29,18 +31,16 @@ from gateway.replicas.schemas import (
 )
 from gateway.services import Services
 
-PageSize = Annotated[int, QueryParameter(ge=1, le=200, description="Replicas in one answer.")]
 Found = NamedDependency[Services]
 Acting = NamedDependency[Actor]
 
 
 @get("/api/v1/replicas", summary="Replicas of this base, by id")
 async def list_replicas(
-    services: Found, cursor: FromQuery[UUID | None] = None, limit: PageSize = 50
+    services: Found, cursor: PageCursor = None, limit: PageLimit = DEFAULT_LIMIT
 ) -> ReplicaPage:
-    found = await services.replicas.page(cursor, limit + 1)
-    more = len(found) > limit
-    return ReplicaPage(found[:limit], more, str(found[limit - 1].id) if more else None)
+    found = await services.replicas.page(BY_ID.start(cursor), limit + 1)
+    return BY_ID.cut(found, limit, lambda replica: (replica.id,)).fill(ReplicaPage, lambda replica: replica)
 
 
 @post("/api/v1/replicas", summary="Register a replica")

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gateway.models import PoolRule, Replica, ReplicaSource, ReplicaState
+from gateway.paging import Page
 from gateway.replicas import registry
 from gateway.replicas.breaker import BreakerState
 from gateway.replicas.rules import MAX_RULES
@@ -138,11 +139,8 @@ def _health(live: registry.Replica | None) -> Literal["ready", "down", "unfit", 
     return "ready" if live.unfit is None else "unfit"
 
 
-class ReplicaPage(msgspec.Struct, frozen=True):
+class ReplicaPage(Page[ReplicaOut], frozen=True, kw_only=True):
     data: list[ReplicaOut]
-    has_more: bool
-    next_cursor: str | None
-    object: Literal["list"] = "list"
 
 
 class TokenChanged(msgspec.Struct, frozen=True):

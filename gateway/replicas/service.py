@@ -17,6 +17,7 @@ from gateway.audit.service import SYSTEM, Actor, Change, record
 from gateway.db import Database, SystemWrite
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.models import Replica, ReplicaSource, ReplicaState
+from gateway.paging import ById
 from gateway.replicas import repository
 from gateway.replicas.registry import Registry
 from gateway.replicas.schemas import (
@@ -47,10 +48,10 @@ class Replicas:
         self._tokens = tokens
         self._registry = registry
 
-    async def page(self, after: UUID | None, limit: int) -> list[ReplicaOut]:
+    async def page(self, start: ById | None, limit: int) -> list[ReplicaOut]:
         """By id."""
         async with self._db.system_reader() as session:
-            rows = await repository.page(session, self._base_id, after, limit)
+            rows = await repository.page(session, self._base_id, start, limit)
         return [self._shown(row) for row in rows]
 
     async def get(self, replica: UUID) -> ReplicaOut:

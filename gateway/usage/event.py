@@ -10,6 +10,10 @@ import msgspec
 BILLED_OUTCOMES = frozenset({"finished", "aborted"})
 """What reached the client, or was cut by it. All else failed on our side and bills nothing."""
 
+TAKEN_OVER = "taken_over"
+"""Outcome of what stands between the attempts of a dead worker and those in its place
+(`gateway/idempotency`): no attempt, so nothing that could be counted."""
+
 
 class UsageEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An attempt that reached a replica, or a cache hit. Names and meaning are the ledger's columns.
@@ -71,8 +75,8 @@ def decode_lines(data: bytes) -> tuple[list[UsageEvent], int]:
 
 
 def sound_lines(data: bytes) -> tuple[list[UsageEvent], int]:
-    """The events of a damaged segment, and how many of its whole lines are none: what is sound was promised to
-    clients, and of cached answers nobody else tells."""
+    """The events of a damaged segment, and how many of its whole lines are none: what is sound was promised
+    to clients, and of cached answers nobody else tells."""
     events, broken = [], 0
     for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
         try:

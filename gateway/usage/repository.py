@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gateway.db import SystemWrite, TenantRead
 from gateway.ids import uuid7
 from gateway.models import UsageArrival, UsageLedger, UsageStaging, UsageUncounted, UsageUnpriced
-from gateway.usage.event import COLUMNS, UsageEvent, row
+from gateway.usage.event import COLUMNS, TAKEN_OVER, UsageEvent, row
 from gateway.usage.watermark import journals_complete_until
 from gateway.usage.zones import Window
 
@@ -190,6 +190,7 @@ async def num_unknown(session: TenantRead, tenant: UUID, start: datetime, end: d
         .where(
             UsageUncounted.tenant_id == tenant,
             UsageUncounted.purpose == "tenant",
+            UsageUncounted.outcome != TAKEN_OVER,
             UsageUncounted.ended_at >= start,
             UsageUncounted.ended_at < end,
         )

@@ -158,7 +158,7 @@ class Deliveries:
             "last_error": tried.error,
             "last_ms": tried.took_ms,
         }
-        again = now + timedelta(seconds=pause_s(row.attempts + 1, self._draw))
+        again = now + timedelta(seconds=pause_s(row.attempts + 1, self._draw, tried.retry_after_s))
         if tried.delivered:
             values |= {"state": "delivered", "finished_at": now}
         elif again > row.begun_at + GIVE_UP_AFTER:

@@ -13,6 +13,7 @@ class EventKind(StrEnum):
     EXPORT_READY = "export.ready"
     EXPORT_FAILED = "export.failed"
     KEY_CREATED = "key.created"
+    KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
     ADAPTER_STATE_CHANGED = "adapter.state_changed"
 

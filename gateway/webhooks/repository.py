@@ -15,10 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from gateway.db import SystemRead, SystemWrite
 from gateway.ids import uuid7
 from gateway.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
+from gateway.paging import ById, Order, beyond
 from gateway.principal import TenantId
 from gateway.webhooks.kinds import EventKind
 
 BATCH: Final = 1_000
+DELIVERIES: Order[ById] = Order("webhook-deliveries", UUID)
 
 _DUE = text(
     """
@@ -70,7 +72,7 @@ async def add_delivery(session: AsyncSession, to: WebhookEndpoint, event: UUID) 
 
 
 async def deliveries(
-    session: AsyncSession, endpoint_id: UUID, before: UUID | None, limit: int
+    session: AsyncSession, endpoint_id: UUID, start: ById | None, limit: int
 ) -> list[tuple[WebhookDelivery, WebhookEvent]]:
     """Newest first."""
     query = (
@@ -80,8 +82,8 @@ async def deliveries(
         .order_by(WebhookDelivery.id.desc())
         .limit(limit)
     )
-    if before is not None:
-        query = query.where(WebhookDelivery.id < before)
+    if start is not None:
+        query = query.where(beyond((WebhookDelivery.id,), start, descending=True))
     return [(row[0], row[1]) for row in await session.execute(query)]
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
 from uuid import UUID
 
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.params import FromPath, JSONBody
 
 from gateway.access import SCOPE
 from gateway.audit.service import Actor
+from gateway.paging import DEFAULT_LIMIT, PageCursor, PageLimit
 from gateway.principal import Principal, Scope
 from gateway.services import Services
+from gateway.webhooks.repository import DELIVERIES
 from gateway.webhooks.schemas import (
     DeliveryOut,
     DeliveryPage,
@@ -27,9 +28,6 @@ from gateway.webhooks.schemas import (
 OWN = ["/v1/webhooks", "/api/v1/tenants/{tenant:uuid}/webhooks"]
 ONE = [f"{path}/{{endpoint_id:uuid}}" for path in OWN]
 MAY: dict[str, object] = {SCOPE: Scope.WEBHOOKS}
-
-PageLimit = Annotated[int, QueryParameter(ge=1, le=200, description="Deliveries in one answer.")]
-Cursor = FromQuery[UUID | None]
 
 
 @post(OWN, opt=MAY, summary="Make a webhook; its secret is shown in this answer only")
@@ -110,16 +108,14 @@ async def list_deliveries(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     endpoint_id: FromPath[UUID],
-    cursor: Cursor = None,
-    limit: PageLimit = 50,
+    cursor: PageCursor = None,
+    limit: PageLimit = DEFAULT_LIMIT,
 ) -> DeliveryPage:
-    found = await services.webhooks.deliveries(principal.tenant, endpoint_id, cursor, limit + 1)
-    shown, more = found[:limit], len(found) > limit
-    return DeliveryPage(
-        data=[DeliveryOut.of(*each) for each in shown],
-        has_more=more,
-        next_cursor=str(shown[-1][0].id) if more else None,
-    )
+    of = {"endpoint": endpoint_id}
+    start = DELIVERIES.start(cursor, of)
+    found = await services.webhooks.deliveries(principal.tenant, endpoint_id, start, limit + 1)
+    cut = DELIVERIES.cut(found, limit, lambda pair: (pair[0].id,), of)
+    return cut.fill(DeliveryPage, lambda pair: DeliveryOut.of(*pair))
 
 
 @post(

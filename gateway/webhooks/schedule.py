@@ -17,7 +17,8 @@ DISABLE_AFTER: Final = timedelta(days=5)
 """An endpoint none of whose deliveries succeeded for so long gets no more."""
 
 
-def pause_s(attempts: int, draw: random.Random) -> float:
-    """After so many failed tries, from 1."""
+def pause_s(attempts: int, draw: random.Random, asked_s: float = 0.0) -> float:
+    """After so many failed tries, from 1. `asked_s`: what the receiver asked for; it makes a pause longer, up
+    to the longest, and never shorter."""
     plain = min(FIRST_S * GROWTH ** min(attempts - 1, 16), LONGEST_S)
-    return plain * draw.uniform(1 - JITTER, 1 + JITTER)
+    return max(min(asked_s, LONGEST_S), plain * draw.uniform(1 - JITTER, 1 + JITTER))

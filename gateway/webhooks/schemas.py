@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gateway.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
+from gateway.paging import Page
 from gateway.webhooks.destinations import MAX_URL_CHARACTERS
 
 MOST_OVERLAP_H = 168
@@ -133,8 +134,5 @@ class DeliveryOut(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class DeliveryPage(msgspec.Struct, frozen=True, kw_only=True):
-    object: Literal["list"] = "list"
+class DeliveryPage(Page[DeliveryOut], frozen=True, kw_only=True):
     data: list[DeliveryOut]
-    has_more: bool
-    next_cursor: str | None

@@ -2,7 +2,7 @@
 
 Every connection is new. Its address is looked at when the name is resolved, when the socket is made (which an
 address written in the URL comes to directly), and once it is connected, before a byte is sent. Redirects are
-answers like any other, and no good ones. Of an answer nothing but its status is read.
+answers like any other, and no good ones. Of an answer nothing but its status and its `Retry-After` is read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Final
 
@@ -26,6 +28,7 @@ TOTAL_S: Final = 10.0
 CONNECT_S: Final = 5.0
 MAX_LINE_BYTES: Final = 8_190  # of an answer's status line, and of each of its headers
 MAX_LOOKUPS: Final = 32  # of names at a time; more wait, within their own time
+MAX_DIGITS: Final = 9  # of a `Retry-After`
 READ_BYTES: Final = 4_096
 """Buffered of an answer's body, which nobody reads."""
 
@@ -37,6 +40,7 @@ class Tried:
     status: int | None
     error: str | None
     took_ms: int
+    retry_after_s: float = 0.0  # of a receiver that named a time
 
     @property
     def delivered(self) -> bool:
@@ -65,16 +69,17 @@ class Sender:
         """Raises nothing but what cancels it: whatever happens to a try is its outcome."""
         began = time.monotonic()
         try:
-            status, error = await self._post(self._rules.destination(url), headers, body), None
+            status, retry_after_s = await self._post(self._rules.destination(url), headers, body)
+            return Tried(status, None, _since_ms(began), retry_after_s)
         except DestinationRefused as refused:
-            status, error = None, f"refused: {refused}"
+            error = f"refused: {refused}"
         except TimeoutError:
-            status, error = None, f"no answer within {self._timeout.total:.0f} s"
+            error = f"no answer within {self._timeout.total:.0f} s"
         except (aiohttp.ClientError, OSError, ValueError) as failed:
-            status, error = None, _reason(failed)
-        return Tried(status, error, round((time.monotonic() - began) * 1000))
+            error = _reason(failed)
+        return Tried(None, error, _since_ms(began))
 
-    async def _post(self, to: Destination, headers: Mapping[str, str], body: bytes) -> int:
+    async def _post(self, to: Destination, headers: Mapping[str, str], body: bytes) -> tuple[int, float]:
         connector = _GuardedConnector(self._rules, to, self._resolver())
         async with (
             aiohttp.ClientSession(
@@ -89,7 +94,7 @@ class Sender:
             ) as session,
             session.post(to.url, data=body, headers=headers, allow_redirects=False) as answer,
         ):
-            return answer.status
+            return answer.status, _asked_to_wait_s(answer.headers.get("retry-after", ""))
 
 
 class SystemResolver(AbstractResolver):
@@ -176,6 +181,21 @@ class _CheckingResolver(AbstractResolver):
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+def _since_ms(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)
+
+
+def _asked_to_wait_s(value: str) -> float:
+    """Seconds from now, of a `Retry-After` in either form (RFC 9110, 10.2.3); 0 for what is neither."""
+    if value.isascii() and value.isdigit():
+        return float(value[:MAX_DIGITS])
+    try:
+        at = parsedate_to_datetime(value)
+        return max(0.0, (at - datetime.now(at.tzinfo)).total_seconds())
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _reason(error: Exception) -> str:

@@ -15,6 +15,7 @@ from gateway.db import Database
 from gateway.errors import BadRequest, Conflict, NotFound, RateLimited
 from gateway.ids import uuid7
 from gateway.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
+from gateway.paging import ById
 from gateway.principal import TenantId
 from gateway.webhooks import repository
 from gateway.webhooks.destinations import Destination, DestinationRefused, DestinationRules
@@ -145,12 +146,12 @@ class Webhooks:
         return DeliveryOut.of(delivery, told)
 
     async def deliveries(
-        self, tenant: TenantId, endpoint_id: UUID, before: UUID | None, limit: int
+        self, tenant: TenantId, endpoint_id: UUID, start: ById | None, limit: int
     ) -> list[tuple[WebhookDelivery, WebhookEvent]]:
         """Newest first. Raises `NotFound`."""
         async with self._db.tenant_reader(tenant) as session:
             _existing(await repository.endpoint(session, tenant, endpoint_id))
-            return await repository.deliveries(session, endpoint_id, before, limit)
+            return await repository.deliveries(session, endpoint_id, start, limit)
 
     async def redeliver(
         self, actor: Actor, tenant: TenantId, endpoint_id: UUID, delivery_id: UUID

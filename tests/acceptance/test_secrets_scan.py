@@ -8,19 +8,20 @@ import secrets
 from pathlib import Path
 
 from tests.acceptance.conftest import Record
-from tests.rig.planted import (
+from tests.rig.planted import LONG_FORM_ONLY, plant, send_everywhere
+from tests.rig.rig import Rig, Shape, running_rig
+from tests.rig.search import (
     Answers,
+    Secrets,
     found_in,
     in_answers,
     in_command_lines,
+    in_dump,
     in_files,
     in_redis,
     in_tables,
-    plant,
-    send_everywhere,
     superuser_url,
 )
-from tests.rig.rig import Rig, Shape, running_rig
 from tests.s3_server import BUCKET, RunningS3
 
 
@@ -31,8 +32,7 @@ def test_secrets_scan(demo_model_dir: Path, tmp_path: Path, record: Record) -> N
     try:
         settings = {
             "STORE_URL": f"s3://{BUCKET}/some/prefix?endpoint={s3.server.endpoint}",
-            "DATA_KEY": secrets.token_urlsafe(32),
-            "METRICS_TOKEN": secrets.token_urlsafe(32),
+            **{name: secrets.token_urlsafe(32) for name in LONG_FORM_ONLY},
         }
         outer = {"AWS_ACCESS_KEY_ID": s3.server.access_key, "AWS_SECRET_ACCESS_KEY": s3.server.secret_key}
         shape = Shape(settings=settings, environment={**outer, "AWS_EC2_METADATA_DISABLED": "true"})
@@ -45,7 +45,7 @@ def test_secrets_scan(demo_model_dir: Path, tmp_path: Path, record: Record) -> N
 def _scan(rig: Rig, record: Record) -> None:
     with rig.admin() as admin:
         planted = plant(rig, admin)
-    hidden = {**planted.secrets, "S3 secret": rig.shape.environment["AWS_SECRET_ACCESS_KEY"]}
+    hidden: Secrets = {**planted.secrets, "S3 secret": rig.shape.environment["AWS_SECRET_ACCESS_KEY"]}
     answers = send_everywhere(rig, planted, everybody=True)
     _with_servers_away(rig, planted.people["tenant"], answers)
     with rig.admin() as admin:
@@ -54,25 +54,28 @@ def _scan(rig: Rig, record: Record) -> None:
         )
     assert told.status_code == 200
     files, in_home = in_files(rig.home.root, hidden)
-    tables, in_database = asyncio.run(in_tables(superuser_url(rig.home.root, rig.database.owner), hidden))
+    url = superuser_url(rig.home.root, rig.database.owner)
+    tables, in_database = asyncio.run(in_tables(url, hidden))
+    dumped, in_a_dump = in_dump(url, hidden)
     keys, in_memory = in_redis(rig.redis_url, hidden)
     shown = in_command_lines([child.pid for child in rig.children.values()], hidden)
     errors, metrics = in_answers(answers, hidden), found_in(told.content, hidden)
-    found = [*in_home, *in_database, *in_memory, *shown, *errors, *metrics]
+    found = [*in_home, *in_database, *in_a_dump, *in_memory, *shown, *errors, *metrics]
     record.write(
         "Every operation of the OpenAPI document as nobody, tenant, revoked and unknown key, operator by "
         "token "
         "and by session, and with credentials in the wrong header; each as it is meant, and with "
         "credentials in "
         "path, query and body; then requests with PostgreSQL and with Redis away. Then the platform's folder "
-        "(logs, journals, database files, append-only file), every row of every table, every key in Redis, "
+        "(logs, journals, database files, append-only file), every row of every table, a dump, every key in "
+        "Redis, "
         "metrics, command lines and the bodies of errors are searched for the secrets: raw, quoted, in "
         "hex and "
-        f"in base64. Secrets: {', '.join(sorted(hidden))}; and any presigned URL.",
+        f"in base64 of any alignment. Secrets: {', '.join(sorted(hidden))}; and any presigned URL.",
         {
             "requests": answers.number,
             "by status": dict(sorted(answers.statuses.items())),
-            "files, tables, keys in Redis": f"{files}, {tables}, {keys}",
+            "files, tables, bytes of a dump, keys in Redis": f"{files}, {tables}, {dumped}, {keys}",
             "errors read": len(answers.errors),
             "secrets found": len(found),
         },

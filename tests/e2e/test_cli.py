@@ -16,22 +16,42 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from adapters.base import BaseSpec
 from deploy.bench.random_adapters import Recipe, write_adapter
+from deploy.cli import build_app
 
 Motet = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def motet(base_url: str, platform: dict[str, Any], tmp_path: Path) -> Motet:
-    """Runs the command with what the environment may give it, away from any `var/`."""
+def environment(base_url: str, platform: dict[str, Any], tmp_path: Path) -> dict[str, str]:
+    """What the environment may give a command, away from any `var/`."""
+    known = {"MOTET_URL": base_url, "MOTET_ADMIN_TOKEN": platform["admin"]["token"]}
+    return {"MOTET_HOME": str(tmp_path), "COLUMNS": "200", **known}
+
+
+@pytest.fixture
+def motet(environment: dict[str, str]) -> Motet:
+    """Runs the command in this process: most of a short process would be Python's own start."""
 
     def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        known = {"MOTET_URL": base_url, "MOTET_ADMIN_TOKEN": platform["admin"]["token"]}
+        app, said = build_app(arguments), {**environment, **more}
+        done = CliRunner().invoke(app, arguments, env=said, prog_name="motet", catch_exceptions=False)
+        return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def motet_process(environment: dict[str, str]) -> Motet:
+    """The same as a process of its own."""
+
+    def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "deploy.cli", *arguments],
-            env={**os.environ, "MOTET_HOME": str(tmp_path), "COLUMNS": "200", **known, **more},
+            env={**os.environ, **environment, **more},
             capture_output=True,
             text=True,
             timeout=120,
@@ -47,10 +67,10 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
 
 
 def test_a_tenant_from_its_making_to_its_usage(
-    motet: Motet, demo_model_dir: Path, base_model: str, tmp_path: Path
+    motet: Motet, motet_process: Motet, demo_model_dir: Path, base_model: str, tmp_path: Path
 ) -> None:
     name = f"cli-{uuid4().hex[:8]}"
-    made = answer(motet("tenants", "create", name, "--requests-per-minute", "60", "--json"))
+    made = answer(motet_process("tenants", "create", name, "--requests-per-minute", "60", "--json"))
     assert (made["name"], made["requests_per_minute"]) == (name, 60)
     assert name in motet("tenants", "list").stdout
     answer(motet("tenants", "set", name, "--max-parallel", "4", "--json"))
@@ -119,7 +139,7 @@ def test_members_from_the_first_to_the_last(motet: Motet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
+    ("arguments", "more", "said"),
     [
         (("tenants", "list"), {"MOTET_URL": "http://127.0.0.1:1"}, "can't be reached: Connection refused"),
         (("tenants", "list"), {"MOTET_URL": "nonsense"}, "is not an http:// or https:// URL"),
@@ -130,9 +150,9 @@ def test_members_from_the_first_to_the_last(motet: Motet) -> None:
     ],
 )
 def test_what_fails_says_why_in_one_line(
-    motet: Motet, arguments: tuple[str, ...], environment: dict[str, str], said: str
+    motet_process: Motet, arguments: tuple[str, ...], more: dict[str, str], said: str
 ) -> None:
-    done = motet(*arguments, **environment)
+    done = motet_process(*arguments, **more)
     assert done.returncode == 1
     assert done.stderr.startswith("motet: ")
     assert said in done.stderr
@@ -246,7 +266,10 @@ def test_replicas_from_adding_one_to_removing_it(motet: Motet, tmp_path: Path) -
     assert answer(motet("replicas", "rules", "--set", str(rules), "--json"))[0]["pool"] == "general"
     rules.write_text("[]")
     assert answer(motet("replicas", "rules", "--set", str(rules), "--json")) == []
-    weights = answer(motet("replicas", "weights", "--json"))
+    until = time.monotonic() + 30
+    while url in (weights := answer(motet("replicas", "weights", "--json")))["seen"]:
+        assert time.monotonic() < until, weights  # each worker learns of it within its next look
+        time.sleep(0.1)
     assert weights["seen"].keys() <= {one["url"] for one in listed}
     assert weights["seen"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from prometheus_client import REGISTRY
 
 from gateway.admin_auth.service import ADMIN_TOKEN
 from gateway.api_keys.authenticator import API_KEY
@@ -56,3 +58,27 @@ def test_what_is_no_secret_stays(lines: io.StringIO) -> None:
         "abc",
         200,
     )
+
+
+class FullDisk(io.StringIO):
+    """Takes nothing while it is full."""
+
+    full = True
+
+    def write(self, text: str, /) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_a_line_that_can_not_be_written_harms_nobody_and_is_counted(lines: io.StringIO) -> None:
+    disk = FullDisk()
+    configure_logging(disk)
+    lost = REGISTRY.get_sample_value("motet_log_lines_lost_total") or 0.0
+    log = structlog.get_logger("x")
+    log.info("one")
+    log.critical("two", exc_info=OSError("no"))
+    assert REGISTRY.get_sample_value("motet_log_lines_lost_total") == lost + 2
+    disk.full = False
+    log.info("three")
+    assert [json.loads(line)["event"] for line in disk.getvalue().splitlines()] == ["three"]

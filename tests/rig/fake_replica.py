@@ -30,6 +30,7 @@ from uuid import uuid4
 import uvloop
 from aiohttp import web
 
+WORD = "otter-of-the-weir "  # each of its tokens
 DEFAULT_TOKENS = 8
 
 
@@ -196,7 +197,7 @@ class FakeReplica:
             "object": "chat.completion",
             "created": 1,
             "model": body["model"],
-            "choices": [_choice(0, "a " * attempt.completion, "length", whole=True)],
+            "choices": [_choice(0, WORD * attempt.completion, "length", whole=True)],
             "usage": _usage(attempt),
         }
         return web.json_response(answer, headers={"x-motet-trailer": json.dumps(attempt.trailer)})
@@ -210,7 +211,7 @@ class FakeReplica:
         head["model"] = body["model"]
         async with self._place(attempt):
             while attempt.completion < attempt.wanted and await self._token(attempt):
-                await _send(response, {**head, "choices": [_choice(0, "a ", None)]})
+                await _send(response, {**head, "choices": [_choice(0, WORD, None)]})
         if attempt.aborted.is_set():
             return response
         await _send(response, {**head, "choices": [_choice(0, "", "length")]})

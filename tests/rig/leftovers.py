@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from tests.rig.planted import in_command_lines, in_files, in_redis, in_tables, secret_part, superuser_url
+from tests.rig.planted import secret_part
+from tests.rig.search import in_command_lines, in_files, in_redis, in_tables, superuser_url
 from tests.running_platform import RunningPlatform
 
 TERMINAL = "up.out"

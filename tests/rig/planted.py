@@ -1,96 +1,73 @@
-"""Secrets that are known beforehand, sent through every route in every place where one could be sent; and a
-search for them in all that the platform leaves behind: files, tables, Redis, metrics, command lines,
-errors."""
+"""Secrets of every kind that the platform is given, makes or keeps, known beforehand and sent through every
+route in every place where one could be sent. What looks for them is `search.py`."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+import secrets as random
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit
 from uuid import uuid4
 
 import httpx
-import psutil
-import sqlalchemy as sa
-from redis import Redis
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.api_keys.authenticator import API_KEY
-from migrations import async_url
-from tests.rig.rig import EMAIL, PASSWORD, Rig
+from tests.rig.fake_replica import WORD
+from tests.rig.rig import EMAIL, PASSWORD, Rig, TenantKey
+from tests.rig.roles import add_member
+from tests.rig.search import Answers
 
 PROMPT = "the heron on the third weir"
-PRESIGNED = re.compile(rb"X-Amz-Signature=[0-9a-f]{16}", re.IGNORECASE)
-HOLDERS = frozenset({"secrets.json", "redis.conf", "demo.json"})
-"""Files whose purpose it is to hold secrets, readable by their owner only."""
+LONG_FORM_ONLY = (
+    "METRICS_TOKEN",
+    "PEPPER_PREVIOUS",
+    "DATA_KEY_PREVIOUS",
+    "RECEIPT_KEY_PREVIOUS",
+    "ENGINE_TOKEN_PREVIOUS",
+    "REGISTRATION_TOKEN_PREVIOUS",
+)
+"""Settings that hold secrets, besides those that every rig has."""
 
 
 @dataclass(frozen=True)
 class Planted:
     """What must be found nowhere, by what it is. Of an API key, the part behind its public id."""
 
-    secrets: dict[str, str]
+    secrets: dict[str, str | bytes]
     people: dict[str, dict[str, str]]  # headers by who sends them
     tenant: str
     key_id: str
     raw: tuple[str, ...]  # whole credentials, as a client would misplace them
 
 
-@dataclass
-class Answers:
-    """Bodies of answers that must not tell a secret, with those that their request misplaced itself."""
-
-    number: int = 0
-    statuses: dict[int, int] = field(default_factory=dict)
-    errors: list[tuple[str, bytes, frozenset[str]]] = field(default_factory=list)
-
-    def note(self, answer: httpx.Response, sent: frozenset[str] = frozenset()) -> None:
-        self.number += 1
-        self.statuses[answer.status_code] = self.statuses.get(answer.status_code, 0) + 1
-        if answer.status_code >= 400:
-            told = answer.content + repr(answer.headers.raw).encode()
-            self.errors.append((f"{answer.request.method} {answer.request.url.path}", told, sent))
-
-    def ask(self, base_url: str, headers: Mapping[str, str]) -> None:
-        """What reaches Redis and, where the key is not known, PostgreSQL."""
-        for path in ("/v1/models", "/v1/adapters", "/readyz", "/v1/usage"):
-            self.note(httpx.get(f"{base_url}{path}", headers=dict(headers), timeout=60))
-
-
 def plant(rig: Rig, admin: httpx.Client) -> Planted:
-    """Keys of all states, a session, and whatever the platform was started with."""
+    """Whatever the platform was started with, and one of each kind that it gives out or takes in."""
     owner = rig.tenant()
-    revoked = rig.key_of(admin, owner.tenant, name="revoked")
-    admin.delete(f"/api/v1/tenants/{owner.tenant}/keys/{revoked.key_id}")
     never = API_KEY.mint().text
-    cookie, csrf = _log_in(rig)
-    plan = rig.plan
-    assert plan is not None
-    urls = {
-        "owner's database password": plan.database.owner,
-        "application's database password": plan.database.app,
-        "system's database password": plan.database.system,
-        "Redis password": rig.redis_url,
-    }
-    secrets = {
+    cookie, csrf = _log_in(rig, EMAIL, PASSWORD)
+    kept = {
         "API key": secret_part(owner.secret),
-        "revoked API key": secret_part(revoked.secret),
         "key that was never issued": secret_part(never),
-        "operator's token": secret_part(rig.token),
-        "operator's password": PASSWORD,
         "session cookie": cookie,
         "CSRF token": csrf,
-        "pepper": plan.pepper,
-        "replica's token": plan.engines.token,
         "prompt": PROMPT,
-        **{name: unquote(urlsplit(url).password or "") for name, url in urls.items()},
-        **{name.lower(): value for name, value in rig.shape.settings.items() if _is_secret(name)},
+        "answer": WORD * 2,
+    }
+    revoked = rig.key_of(admin, owner.tenant, name="revoked")
+    admin.delete(f"/api/v1/tenants/{owner.tenant}/keys/{revoked.key_id}")
+    secrets: dict[str, str | bytes] = {
+        **kept,
+        "revoked API key": secret_part(revoked.secret),
+        **_of_the_platform(rig),
+        **_rotated_key(rig, admin, owner),
+        **_of_a_member(rig, admin, owner),
+        **_of_a_webhook(admin, owner),
+        **_of_replicas(admin, rig),
+        **_of_receipts(rig, owner),
     }
     assert all(len(secret) > 8 for secret in secrets.values()), [n for n, s in secrets.items() if len(s) <= 8]
     people = {
@@ -106,13 +83,98 @@ def plant(rig: Rig, admin: httpx.Client) -> Planted:
     return Planted(secrets, people, owner.tenant, owner.key_id, raw)
 
 
-def _log_in(rig: Rig) -> tuple[str, str]:
-    wrong = {"email": EMAIL, "password": PASSWORD + "!"}
-    httpx.post(f"{rig.base_url}/api/v1/session", json=wrong, timeout=60)
-    right = {"email": EMAIL, "password": PASSWORD}
-    opened = httpx.post(f"{rig.base_url}/api/v1/session", json=right, timeout=60)
+def _of_the_platform(rig: Rig) -> dict[str, str]:
+    """What its processes were started with, by the name of the setting."""
+    plan = rig.plan
+    assert plan is not None
+    urls = {
+        "owner's database password": plan.database.owner,
+        "application's database password": plan.database.app,
+        "system's database password": plan.database.system,
+        "Redis password": rig.redis_url,
+    }
+    return {
+        "operator's token": secret_part(rig.token),
+        "operator's password": PASSWORD,
+        "pepper": plan.pepper,
+        "engine_token": plan.engines.token,
+        **{name: unquote(urlsplit(url).password or "") for name, url in urls.items()},
+        **{name.lower(): value for name, value in rig.settings.items() if _is_secret(name)},
+    }
+
+
+def _rotated_key(rig: Rig, admin: httpx.Client, owner: TenantKey) -> dict[str, str]:
+    key = rig.key_of(admin, owner.tenant, name="rotated")
+    told = _made(admin.post(f"/api/v1/tenants/{owner.tenant}/keys/{key.key_id}/rotate", json={}))
+    return {"rotated API key": secret_part(told["secret"]), "the one before it": secret_part(key.secret)}
+
+
+def _of_a_member(rig: Rig, admin: httpx.Client, owner: TenantKey) -> dict[str, str]:
+    member, password = add_member(admin, owner.tenant, "tenant_admin"), random.token_urlsafe(24)
+    path = f"/api/v1/tenants/{owner.tenant}/members/{member.id}/password"
+    answer = admin.put(path, json={"password": password})
+    assert answer.status_code in (200, 204), answer.text
+    cookie, csrf = _log_in(rig, member.email, password)
+    return {
+        "member's token": secret_part(member.token),
+        "member's password": password,
+        "member's session cookie": cookie,
+        "member's CSRF token": csrf,
+    }
+
+
+def _of_a_webhook(admin: httpx.Client, owner: TenantKey) -> dict[str, str | bytes]:
+    """Its URL says who may post there, so the path is a secret too. The ping makes control try to."""
+    webhooks, path = f"/api/v1/tenants/{owner.tenant}/webhooks", random.token_urlsafe(24)
+    made = _made(admin.post(webhooks, json={"url": f"https://hooks.invalid/services/{path}"}))
+    endpoint = f"{webhooks}/{made['endpoint']['id']}"
+    rotated = _made(admin.post(f"{endpoint}/rotate", json={}))
+    _made(admin.post(f"{endpoint}/ping"))
+    before, now = (told["secret"].removeprefix("whsec_") for told in (made, rotated))
+    return {
+        "webhook's URL": path,
+        "webhook's secret": now,
+        "webhook's secret, its bytes": base64.b64decode(now),
+        "webhook's secret before": before,
+        "webhook's secret before, its bytes": base64.b64decode(before),
+    }
+
+
+def _of_replicas(admin: httpx.Client, rig: Rig) -> dict[str, str]:
+    """Of two that nobody can reach: one that an operator adds, one that registers itself."""
+    given, own = random.token_urlsafe(24), random.token_urlsafe(24)
+    added = _made(admin.post("/api/v1/replicas", json={"url": "http://127.0.0.1:9/a", "token": given}))
+    told = _made(admin.post(f"/api/v1/replicas/{added['id']}/token", json={}))
+    registering = {"authorization": f"Bearer {rig.settings['REGISTRATION_TOKEN']}"}
+    body = {"url": "http://127.0.0.1:9/b", "base_id": added["base_id"], "token": own}
+    url = f"{rig.base_url}/api/v1/replica-registration"
+    _made(httpx.put(url, json=body, headers=registering, timeout=60))
+    return {"replica's token": given, "replica's new token": told["token"], "registered replica's token": own}
+
+
+def _of_receipts(rig: Rig, owner: TenantKey) -> dict[str, str | bytes]:
+    url = f"{rig.base_url}/v1/usage/receipt-keys"
+    keys = _made(httpx.get(url, headers=owner.headers, timeout=60))["data"]
+    found: dict[str, str | bytes] = {}
+    for key in keys:
+        name = "receipt key" if key["current"] else "receipt key before"
+        found[name] = key["key"]
+        found[f"{name}, its bytes"] = base64.urlsafe_b64decode(key["key"] + "=" * (-len(key["key"]) % 4))
+    return found
+
+
+def _log_in(rig: Rig, email: str, password: str) -> tuple[str, str]:
+    """After a try with a wrong password."""
+    url = f"{rig.base_url}/api/v1/session"
+    httpx.post(url, json={"email": email, "password": password + "!"}, timeout=60)
+    opened = httpx.post(url, json={"email": email, "password": password}, timeout=60)
     assert opened.status_code == 201, opened.text
     return opened.cookies["motet_session"], opened.json()["csrf_token"]
+
+
+def _made(answer: httpx.Response) -> Any:
+    assert answer.status_code in (200, 201, 202), answer.text
+    return answer.json()
 
 
 def secret_part(text: str) -> str:
@@ -194,108 +256,3 @@ def _infer(http: httpx.Client, rig: Rig, planted: Planted, answers: Answers) -> 
                 answer = http.post("/v1/chat/completions", json=body, headers=headers)
                 assert answer.status_code == 200, answer.text
                 answers.note(answer)
-
-
-# The search
-
-
-def forms(secret: str) -> set[bytes]:
-    """How a secret may be written."""
-    raw = secret.encode()
-    encoded = base64.b64encode(raw).rstrip(b"=")[:-2]
-    return {raw, quote(secret).encode(), raw.hex().encode(), encoded, json.dumps(secret)[1:-1].encode()}
-
-
-def found_in(data: bytes, secrets: Mapping[str, str]) -> list[str]:
-    """The names of the secrets that the data holds, in any form; a presigned URL is one."""
-    names = [name for name, secret in secrets.items() if any(form in data for form in forms(secret))]
-    return names + (["presigned URL"] if PRESIGNED.search(data) else [])
-
-
-def in_files(
-    folder: Path, secrets: Mapping[str, str], without: frozenset[str] = frozenset()
-) -> tuple[int, list[str]]:
-    """Number of files looked at, and what they hold; of the folder's entries, those in `without` are left
-    out. Files that are there to hold secrets must be private."""
-    looked, found = 0, []
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file() or path.is_symlink() or path.relative_to(folder).parts[0] in without:
-            continue
-        looked += 1
-        names = found_in(path.read_bytes(), secrets)
-        if names and path.name in HOLDERS and not path.stat().st_mode & 0o077:
-            continue
-        found += [f"{path.relative_to(folder)}: {name}" for name in names]
-    return looked, found
-
-
-async def in_tables(superuser_url: str, secrets: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Every row of every table as text, whoever owns it."""
-    engine = create_async_engine(async_url(superuser_url))
-    tables, found = 0, []
-    try:
-        async with engine.connect() as connection:
-            names = sa.text(
-                "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables"
-                " WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
-            )
-            for (table,) in (await connection.execute(names)).all():
-                tables += 1
-                rows = (await connection.execute(sa.text(f"SELECT t::text FROM {table} t"))).all()
-                data = "\n".join(row[0] for row in rows).encode()
-                found += [f"{table}: {name}" for name in found_in(data, secrets)]
-    finally:
-        await engine.dispose()
-    return tables, found
-
-
-def in_redis(url: str, secrets: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Every key and value."""
-    with Redis.from_url(url) as redis:
-        keys, found = 0, []
-        for key in redis.scan_iter(count=1_000):
-            keys += 1
-            data = b"\n".join([key, *_values(redis, key)])
-            found += [f"{key!r}: {name}" for name in found_in(data, secrets)]
-    return keys, found
-
-
-def _values(redis: Redis, key: bytes) -> Iterator[bytes]:
-    kind = redis.type(key)
-    assert isinstance(kind, bytes)
-    read: dict[bytes, Any] = {
-        b"string": lambda: [redis.get(key) or b""],
-        b"hash": lambda: [part for pair in redis.hgetall(key).items() for part in pair],
-        b"zset": lambda: redis.zrange(key, 0, -1),
-        b"set": lambda: redis.smembers(key),
-        b"list": lambda: redis.lrange(key, 0, -1),
-        b"none": list,  # it ran out meanwhile
-    }
-    yield from read[kind]()
-
-
-def in_command_lines(pids: Iterable[int], secrets: Mapping[str, str]) -> list[str]:
-    """What `ps` shows everybody."""
-    found = []
-    for pid in pids:
-        for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
-                line = "\0".join(process.cmdline()).encode()
-                found += [f"{process.name()}: {name}" for name in found_in(line, secrets)]
-    return found
-
-
-def in_answers(answers: Answers, secrets: Mapping[str, str]) -> list[str]:
-    """Errors that tell a secret which their own request had not misplaced."""
-    return [
-        f"{what}: {name}"
-        for what, told, sent in answers.errors
-        for name in found_in(told, {n: s for n, s in secrets.items() if s not in sent})
-    ]
-
-
-def superuser_url(home: Path, url: str) -> str:
-    """Of the embedded server in `home`, for the database that `url` names."""
-    password = json.loads((home / "secrets.json").read_text())["postgres"]
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=f"postgres:{quote(password)}@{parts.hostname}:{parts.port}"))

@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 READY_S = 90.0
 STOP_S = 10.0
 EMAIL, PASSWORD = "operator@example.com", "a pass phrase of the rig"
+SECRET_SETTINGS = ("DATA_KEY", "RECEIPT_KEY", "REGISTRATION_TOKEN")
 ALL_SCOPES = tuple(scope.value for scope in Scope)
 
 
@@ -84,7 +85,11 @@ class Rig:
         self.postgres = EmbeddedPostgres(home) if database is None else None
         self.redis = EmbeddedRedis(home) if redis_url is None else None
         self.token = new_admin_token()
-        self.registration_token = f"registration-token-of-the-rig-{uuid4().hex}"
+        self.settings = {
+            "REPLICA_RUNNING": str(shape.running),
+            **{name: f"{name}-of-the-rig-{uuid4().hex}" for name in SECRET_SETTINGS},
+            **shape.settings,
+        }
         self.base_name = f"rig-{uuid4().hex[:8]}"  # a pool of places of its own in a Redis that others use
         self.plan: Plan | None = None
         self.children: dict[str, Child] = {}
@@ -144,12 +149,7 @@ class Rig:
     def launch(self, name: str) -> None:
         """`gateway` or `control`; also again, after it was killed."""
         spec = self._plan.gateway() if name == "gateway" else self._plan.control()
-        settings = {
-            "REPLICA_RUNNING": str(self.shape.running),
-            "REGISTRATION_TOKEN": self.registration_token,
-            **self.shape.settings,
-        }
-        named = {f"MOTET_{key}": value for key, value in settings.items()}
+        named = {f"MOTET_{key}": value for key, value in self.settings.items()}
         self.children[name] = Child(replace(spec, env={**spec.env, **named, **self.shape.environment}))
 
     def kill(self, name: str) -> None:

@@ -46,7 +46,7 @@ def _operator(rig: Rig, _: httpx.Client, __: TenantKey) -> Headers:
 
 
 def _replica(rig: Rig, _: httpx.Client, __: TenantKey) -> Headers:
-    return {"authorization": f"Bearer {rig.registration_token}"}
+    return {"authorization": f"Bearer {rig.settings['REGISTRATION_TOKEN']}"}
 
 
 def _nobody(_: Rig, __: httpx.Client, ___: TenantKey) -> Headers:

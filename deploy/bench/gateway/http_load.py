@@ -144,20 +144,20 @@ class OpenStream:
 
 
 async def open_streams(
-    url: str, headers: Mapping[str, str], bodies: Iterator[bytes], count: int
-) -> list[OpenStream]:
-    """Opens so many and waits for the first frame of each. Raises `LoadError`."""
-    head, streams = request_head(url, headers), []
+    url: str, headers: Mapping[str, str], bodies: Iterator[bytes], count: int, streams: list[OpenStream]
+) -> None:
+    """Opens so many, adds each to `streams` at once, and waits for the first frame of each. Raises
+    `LoadError` and `TimeoutError`; what was opened is the caller's to close."""
+    head = request_head(url, headers)
     for start in range(0, count, OPENED_AT_ONCE):
         callers = [await connect(url) for _ in range(min(OPENED_AT_ONCE, count - start))]
         batch = [
             OpenStream(caller, asyncio.create_task(caller.call(head, next(bodies)))) for caller in callers
         ]
+        streams += batch
         async with asyncio.timeout(CALL_TIMEOUT_S):
             while not all(stream.caller.frames for stream in batch):
                 for stream in batch:
                     if stream.task.done():
                         stream.task.result()
                 await asyncio.sleep(0.01)
-        streams += batch
-    return streams

@@ -93,7 +93,7 @@ async def idle_streams(bench: Bench, target: Target) -> dict[str, Figure]:
     bodies = prompts(target.model, stream=True)
     streams: list[OpenStream] = []
     try:
-        streams = await open_streams(target.url, target.headers, bodies, IDLE_STREAMS)
+        await open_streams(target.url, target.headers, bodies, IDLE_STREAMS, streams)
         return {"idle_mib": Figure(target.memory_bytes() / 2**20)}
     except TimeoutError:
         return {"idle_mib": Figure(inf, "it could not open them")}

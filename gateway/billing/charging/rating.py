@@ -136,11 +136,10 @@ def rate(lines: Sequence[Line], charged: Sequence[Charge], book: Book, under: in
 
 
 def billed_month(bucket: datetime, closed: set[date]) -> date:
-    """The month of the bucket, or the first after it that is open: a closed month takes nothing more."""
-    month = month_of(bucket)
-    while month in closed:
-        month = next_month(month)
-    return month
+    """The month of the bucket, or the first that is open: a closed month takes nothing more, and one before
+    it is never closed any more (usage of a clock that was wrong): what it took would be on no statement."""
+    month, last = month_of(bucket), max(closed, default=None)
+    return month if last is None or month > last else next_month(last)
 
 
 def total(charges: Iterable[Charge]) -> int:

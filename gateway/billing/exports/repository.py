@@ -25,6 +25,7 @@ from gateway.models import (
     UsageUnpriced,
 )
 from gateway.paging import Order, beyond
+from gateway.usage.event import TAKEN_OVER
 
 PAGE_ROWS: Final = 1_000
 ExportPlace = tuple[datetime, str]
@@ -210,6 +211,7 @@ async def num_unknown(session: SystemRead, export: BillingExport) -> int:
         .select_from(UsageUncounted)
         .where(
             UsageUncounted.purpose == "tenant",
+            UsageUncounted.outcome != TAKEN_OVER,
             UsageUncounted.ended_at >= start_of(export.month),
             UsageUncounted.ended_at < end_of(export.month),
         )

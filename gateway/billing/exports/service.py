@@ -64,8 +64,10 @@ class Exports:
     async def ask(self, actor: Actor, tenant: TenantId | None, month: date) -> BillingExport:
         """The export of the month as it stands now; one that exists already as it is."""
         async with self._db.system_session() as session:
+            closed = await repository.is_closed(
+                session, month
+            )  # before the sum: once closed, nothing is added
             through = await repository.through_seq(session, tenant, month)
-            closed = await repository.is_closed(session, month)
             asked = wanted(self._issuer, tenant, month, through, closed)
             found = await repository.find(session, tenant, asked["id"])
             if found is not None and found.state in ("waiting", "done"):

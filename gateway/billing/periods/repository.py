@@ -23,6 +23,7 @@ from gateway.models import (
     UsageUncounted,
     UsageUnpriced,
 )
+from gateway.usage.event import TAKEN_OVER
 
 _AGREES = text(
     """
@@ -58,7 +59,11 @@ async def num_uncounted(session: SystemRead, month: date) -> int:
     query = (
         select(func.count())
         .select_from(UsageUncounted)
-        .where(UsageUncounted.purpose == "tenant", UsageUncounted.ended_at < end_of(month))
+        .where(
+            UsageUncounted.purpose == "tenant",
+            UsageUncounted.outcome != TAKEN_OVER,
+            UsageUncounted.ended_at < end_of(month),
+        )
     )
     return int(await session.scalar(query) or 0)
 

@@ -22,9 +22,10 @@ SECRETS = [
     "AKIAIOSFODNN7EXAMPLE",
     "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
 ]
+NAMES = ["key", "admin-token", "bearer", "sk", "webhook", "jwt", "aws", "pem"]  # a secret is new in each run
 
 
-@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("secret", SECRETS, ids=NAMES)
 async def test_a_secret_planted_in_any_field_is_not_kept(db: Database, tenant: TenantId, secret: str) -> None:
     hidden = secret.removeprefix("Bearer ")
     details = {

@@ -17,6 +17,7 @@ import pytest
 
 from adapters.store import ObjectStore, Unavailable, open_store
 from gateway.billing.charging.schemas import ReRatingIn
+from gateway.billing.exports import repository
 from gateway.billing.exports.files import ChargeFiles, csv_text
 from gateway.billing.exports.focus import COLUMNS, Kind, Row
 from gateway.billing.exports.maker import KEPT_SNAPSHOTS, Maker
@@ -26,7 +27,7 @@ from gateway.billing.exports.service import NAMES
 from gateway.billing.money import units_of
 from gateway.billing.months import bucket_of
 from gateway.errors import Conflict
-from gateway.models import BillingExport
+from gateway.models import BillingExport, BillingPeriod
 from gateway.principal import TenantId
 from gateway.usage.service import report
 from tests.gateway.billing.conftest import FEBRUARY, JANUARY, NOON, OPERATOR, Bench, prices, usage
@@ -115,6 +116,23 @@ async def test_csv_parquet_manifest_api_and_ledger_agree_exactly(bench: Bench, n
         total.update({"tokens": tokens})
     assert sum(manifest["tokens"].values()) == total["tokens"]
     assert manifest["requests"] == 120
+
+
+async def test_a_month_that_closes_while_it_is_asked_for_is_no_closed_export_without_its_end(
+    bench: Bench, tenant: TenantId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is charged and closed between two looks would lack in a file that says it is final."""
+    await mixed(bench, tenant)
+    look = repository.through_seq
+
+    async def then_it_closes(session: Any, who: Any, month: Any) -> int:
+        through = await look(session, who, month)
+        async with bench.db.system_session() as other:
+            other.add(BillingPeriod(month=month, complete_until=NOON, through_seq=through + 1))
+        return through
+
+    monkeypatch.setattr(repository, "through_seq", then_it_closes)
+    assert not (await bench.exports.ask(OPERATOR, tenant, JANUARY)).closed
 
 
 async def test_the_same_question_has_the_same_bytes(bench: Bench, tenant: TenantId, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from gateway.db import Database
 from gateway.idempotency import repository
-from gateway.idempotency.service import TAKEN_OVER
 from gateway.ids import uuid7
 from gateway.principal import TenantId
-from gateway.usage.event import UsageEvent
+from gateway.usage.event import TAKEN_OVER, UsageEvent
+from gateway.usage.repository import insert_events
+from gateway.usage.service import report
 from tests.gateway.control.test_reconcile import Bench
 from tests.gateway.usage.test_journal import make_event
 
@@ -44,6 +45,16 @@ async def test_what_the_dead_one_left_bills_nothing_once_another_runs(
     bench.replicas[0].add(tenant, request, 1, outcome="aborted")
     await bench.after_grace()
     assert await bench.rows(request) == {1: ("aborted", 20, 0)}
+
+
+async def test_what_stands_between_them_is_no_request_that_nobody_could_count(
+    db: Database, tenant: TenantId
+) -> None:
+    await take_over(db, tenant, uuid7())
+    assert (await report(db, tenant, None, None)).unknown_requests == 0
+    async with db.system_session() as session:
+        await insert_events(session, [make_event(tenant_id=tenant, counted=False)])
+    assert (await report(db, tenant, None, None)).unknown_requests == 1
 
 
 async def test_what_is_billed_by_then_is_told(bench: Bench, db: Database, tenant: TenantId) -> None:

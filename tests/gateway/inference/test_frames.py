@@ -57,6 +57,18 @@ def test_any_split_gives_the_same_bytes_and_the_same_end(newline: str, cuts: lis
     assert trailer.usage.completion == 2
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@given(st.lists(st.sampled_from([*FRAMES, 'data: {"error":{"message":"no"}}', 'data: {"choices":[]}'])))
+def test_a_block_is_sorted_as_its_frames_are_one_by_one(newline: str, frames: list[str]) -> None:
+    block = "".join(frame.replace("\n", newline) + newline * 2 for frame in frames).encode()
+    alone = [sort_frames(frame) for frame in split_frames(block)]
+    sorted_ = sort_frames(block)
+    assert sorted_.through == b"".join(one.through for one in alone)
+    assert sorted_.done == b"".join(one.done for one in alone)
+    assert sorted_.has_error == any(one.has_error for one in alone)
+    assert (sorted_.trailer is None) == all(one.trailer is None for one in alone)
+
+
 def test_one_byte_a_chunk() -> None:
     data = stream("\r\n")
     scanner = FrameScanner()

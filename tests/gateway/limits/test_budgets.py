@@ -19,7 +19,7 @@ from gateway.limits.amounts import Tokens, Used
 from gateway.limits.levels import Counter, plan_of, today
 from gateway.limits.limiter import Limiter
 from gateway.limits.reservation import Reservation
-from gateway.principal import Budget, Period, Principal
+from gateway.principal import Budget, Limits, Period, Principal
 from gateway.redis import connect
 
 MakePrincipal = Callable[..., Principal]
@@ -224,6 +224,59 @@ async def test_an_answer_out_of_the_cache_costs_its_own_price_and_no_tokens(
     hit.for_model(BASE)
     assert await limiter.settle(hit, Used(10, 10, source="cache"))
     assert await spent(limiter, who) == (10 * 2 + 10 * 5, 0)
+
+
+async def test_200_answers_out_of_the_cache_never_pass_a_budget(
+    limiter: Limiter, principal: MakePrincipal
+) -> None:
+    used = Used(10, 10, source="cache")  # 70 units
+    who = with_budget(principal(), 3 * 70 + 1)
+
+    async def hit(name: str) -> Reservation:
+        held = await limiter.admit(who, name)
+        held.for_model(BASE)
+        await limiter.reserve_kept(held, used)
+        return held
+
+    answers = await asyncio.gather(*(hit(f"r{at}") for at in range(200)), return_exceptions=True)
+    held = [each for each in answers if isinstance(each, Reservation)]
+    assert len(held) == 3
+    assert await spent(limiter, who) == (0, 3 * 70)
+    assert all([await limiter.settle(each, used) for each in held])
+    assert await spent(limiter, who) == (3 * 70, 0)
+
+
+async def test_what_runs_is_counted_again_by_a_redis_that_was_emptied(
+    limiter: Limiter, redis: Redis, charges: Charges, principal: MakePrincipal
+) -> None:
+    limits = Limits(max_parallel=1, tokens_per_minute=1_000, requests_per_minute=1_000)
+    who = with_budget(principal(key=limits), UNITS)
+    held = await begin(limiter, who, "r", 100)
+    waiting = await limiter.admit(replace(who, key_limits=Limits()), "not counted yet")
+    await redis.flushdb()
+    for each in (held, waiting):
+        await limiter._renew_one(each)
+    assert await spent(limiter, who) == (0, held.money)
+    with pytest.raises(RateLimited, match="requests at a time"):
+        await limiter.admit(who, "s")
+    assert await limiter.settle(waiting)
+    assert await limiter.settle(held, Used(10, 1))
+    assert await spent(limiter, who) == (30 + 7_000_000_001, 0)
+    assert (await limiter.admit(who, "t")).request_id == "t"
+
+
+async def test_what_a_long_request_reserved_outlives_the_sets_of_other_requests(
+    limiter: Limiter, redis: Redis, principal: MakePrincipal
+) -> None:
+    """Nobody else reserves meanwhile: its renewals alone keep the set."""
+    who = with_budget(principal(), UNITS)
+    held = await begin(limiter, who, "long", 100)
+    (counter,) = held.plan.counters
+    await redis.pexpire(counter.holds, 60_000)
+    await limiter._renew_one(held)
+    assert await redis.pttl(counter.holds) > 60_000
+    assert await limiter.settle(held, Used(10, 1))
+    assert await spent(limiter, who) == (30 + 7_000_000_001, 0)
 
 
 async def test_while_redis_is_away_a_part_of_what_the_charges_left_may_be_spent(

@@ -44,6 +44,7 @@ class Receiver:
     url: str
     statuses: list[int] = field(default_factory=lambda: [200])
     location: str | None = None
+    retry_after: str | None = None
     heard: list[Heard] = field(default_factory=list)
     hold: asyncio.Event | None = None
     most: int = 0  # at a time
@@ -60,6 +61,8 @@ class Receiver:
                 await self.hold.wait()
             status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
             headers = {} if self.location is None else {"location": self.location}
+            if self.retry_after is not None:
+                headers["retry-after"] = self.retry_after
             return web.Response(status=status, headers=headers, text="what it says is nobody's concern")
         finally:
             self.now -= 1

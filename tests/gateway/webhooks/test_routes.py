@@ -125,10 +125,14 @@ async def test_keys_are_told_of(client: Client, operator: Operator, tenant: Tena
     made = client.post(
         f"/api/v1/tenants/{tenant}/keys", json={"name": "k", "scopes": ["webhooks"]}, headers=operator.headers
     ).json()
-    client.delete(f"/api/v1/tenants/{tenant}/keys/{made['key']['id']}", headers=operator.headers)
+    one = f"/api/v1/tenants/{tenant}/keys/{made['key']['id']}"
+    renewed = client.post(f"{one}/rotate", json={"overlap_s": 60}, headers=operator.headers).json()
+    client.delete(one, headers=operator.headers)
     async with db.system_reader() as session:
         found = select(WebhookEvent).where(WebhookEvent.tenant_id == tenant).order_by(WebhookEvent.id)
         events = list(await session.scalars(found))
-    assert [event.kind for event in events] == ["key.created", "key.revoked"]
+    assert [event.kind for event in events] == ["key.created", "key.rotated", "key.revoked"]
     assert {event.data["key_id"] for event in events} == {made["key"]["id"]}
-    assert made["secret"] not in str([event.data for event in events])
+    told = str([event.data for event in events])
+    assert made["secret"] not in told
+    assert renewed["secret"] not in told

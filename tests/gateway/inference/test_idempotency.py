@@ -15,10 +15,8 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
-from gateway.idempotency import service
 from gateway.idempotency.names import record_name
 from gateway.idempotency.records import Records
-from gateway.limits.reservation import Reservation
 from gateway.principal import CacheMode, CachePolicy, TenantId
 from gateway.usage.event import UsageEvent
 from gateway.usage.journal import JournalFailed
@@ -243,35 +241,6 @@ async def test_a_first_try_that_nobody_hears_leaves_its_place_to_its_retry(
         await worker.settled()
 
 
-async def test_leaving_first_tries_gets_nobody_more_at_a_time_than_twice_the_limit(
-    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker.limit(max_parallel=1)
-    upstream.script.hold = asyncio.Event()
-    limiter, left = worker.walk._parts.limiter, list[bool]()
-    leave_place = limiter.leave_place
-
-    async def noted(reservation: Reservation) -> None:  # watched, not changed
-        await leave_place(reservation)
-        left.append(not reservation.holds_place)
-
-    monkeypatch.setattr(limiter, "leave_place", noted)
-
-    async def ask_and_leave(number: int) -> None:
-        asking = asyncio.create_task(post(http, worker, f"key {number}"))
-        await until(lambda: upstream.requests == number)
-        asking.cancel()
-        await until(lambda: len(left) == number)
-
-    await ask_and_leave(1)
-    await ask_and_leave(2)
-    assert left == [True, False]
-    assert (await post(http, worker, "key 3"))[0] == 429
-    assert upstream.requests == 2
-    upstream.script.hold.set()
-    await worker.settled()
-
-
 async def test_a_retry_that_leaves_too_is_waited_for_no_longer(
     make_worker: MakeWorker, upstream: Upstream, http: aiohttp.ClientSession
 ) -> None:
@@ -394,27 +363,3 @@ async def test_leaving_at_random_points_is_one_computation_and_one_bill(
     assert len(rows) == len({row.request_id for row in rows}) == 24
     assert {row.outcome for row in rows} == {"finished"}
     assert {row.billed_completion_tokens for row in rows} == {4}
-
-
-async def test_a_tenants_crowd_of_retries_leaves_room_for_anothers(
-    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "MAX_WAITING", 1)
-    upstream.script.hold = asyncio.Event()
-    waiting = worker.replays.parts.idempotency._waiting
-    asked: list[asyncio.Task[tuple[int, Any, bytes]]] = []
-
-    async def ask_twice(num_tenants: int) -> None:
-        asked.append(asyncio.create_task(post(http, worker, "key")))
-        await until(lambda: upstream.requests == num_tenants)
-        asked.append(asyncio.create_task(post(http, worker, "key")))
-        await until(lambda: len(waiting) == num_tenants)
-
-    await ask_twice(1)
-    worker.keys.now = replace(worker.keys.now, tenant=TenantId(uuid4()))
-    await ask_twice(2)
-    await asyncio.sleep(0.2)  # several looks of each
-    upstream.script.hold.set()
-    assert [status for status, _, _ in await asyncio.gather(*asked)] == [200] * 4
-    assert not waiting
-    await worker.settled()

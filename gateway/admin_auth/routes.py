@@ -13,6 +13,7 @@ from gateway.access import PUBLIC
 from gateway.admin_auth.schemas import LogIn, SessionOut
 from gateway.admin_auth.sessions import COOKIE, LIFE_S
 from gateway.client_address import client_address
+from gateway.errors import BadRequest
 from gateway.services import Services
 
 
@@ -20,6 +21,8 @@ from gateway.services import Services
 async def log_in(
     services: NamedDependency[Services], request: Request[Any, Any, Any], data: JSONBody[LogIn]
 ) -> Response[SessionOut]:
+    if request.content_type[0] != "application/json":  # which no page of another site can send without asking
+        raise BadRequest("Send JSON, as application/json.", param="content-type", code="invalid_value")
     address = client_address(request.scope, services.proxies)
     cookie, session = await services.admins.log_in(data.email, data.password, address)
     return Response(SessionOut.of(session), cookies=[_cookie(services, cookie, LIFE_S)])

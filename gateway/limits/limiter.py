@@ -136,12 +136,21 @@ class Limiter:
             return False
 
     async def leave_place(self, reservation: Reservation) -> None:
-        """Its client left and the request runs on, for a retry that needs the place. Never raises."""
+        """Its client left and the request runs on, for a retry that needs the place. As many as a limit lets
+        run may do so in a worker; one more keeps its place. Never raises."""
+        if not self._may_leave(reservation):
+            return
         reservation.holds_place = False
         try:
             await self._store_of(reservation).leave_place(reservation.plan, reservation.id)
         except Unavailable as error:
             log.warning("place_not_left", request=reservation.request_id, error=str(error.__cause__ or error))
+
+    def _may_leave(self, reservation: Reservation) -> bool:
+        """Else whoever leaves each of his requests would have as many as he likes."""
+        without = [held.plan.all_leases for held in self._held.values() if not held.holds_place]
+        taken = [lease.key for leases in without for lease in leases]
+        return all(taken.count(lease.key) < lease.limit for lease in reservation.plan.all_leases)
 
     async def look(self, plan: Plan, tokens: Tokens | None = None, money: int = 0) -> Looked:
         """What a request of so much would be told (None: what is left, for nobody), and what is left of

@@ -65,6 +65,14 @@ def test_unknown_email_and_wrong_password_are_one_answer(client: Client, operato
     assert "set-cookie" not in wrong.headers
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+def test_a_form_of_another_site_logs_nobody_in(client: Client, operator: Operator, kind: str) -> None:
+    """It could make a browser act as somebody else's account; only these three can be sent unasked."""
+    body = json.dumps({"email": operator.email, "password": operator.password})
+    refused = client.post("/api/v1/session", content=body, headers={"content-type": kind})
+    assert (refused.status_code, "set-cookie" in refused.headers) == (400, False)
+
+
 def test_guessing_is_limited(client: Client, operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "ATTEMPTS_PAIR", 2)
     for _ in range(2):

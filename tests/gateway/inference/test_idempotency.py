@@ -18,6 +18,7 @@ import pytest
 from gateway.idempotency import service
 from gateway.idempotency.names import record_name
 from gateway.idempotency.records import Records
+from gateway.limits.reservation import Reservation
 from gateway.principal import CacheMode, CachePolicy, TenantId
 from gateway.usage.event import UsageEvent
 from gateway.usage.journal import JournalFailed
@@ -240,6 +241,35 @@ async def test_a_first_try_that_nobody_hears_leaves_its_place_to_its_retry(
     assert upstream.requests == 1
     for worker in pair:
         await worker.settled()
+
+
+async def test_leaving_first_tries_gets_nobody_more_at_a_time_than_twice_the_limit(
+    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.limit(max_parallel=1)
+    upstream.script.hold = asyncio.Event()
+    limiter, left = worker.walk._parts.limiter, list[bool]()
+    leave_place = limiter.leave_place
+
+    async def noted(reservation: Reservation) -> None:  # watched, not changed
+        await leave_place(reservation)
+        left.append(not reservation.holds_place)
+
+    monkeypatch.setattr(limiter, "leave_place", noted)
+
+    async def ask_and_leave(number: int) -> None:
+        asking = asyncio.create_task(post(http, worker, f"key {number}"))
+        await until(lambda: upstream.requests == number)
+        asking.cancel()
+        await until(lambda: len(left) == number)
+
+    await ask_and_leave(1)
+    await ask_and_leave(2)
+    assert left == [True, False]
+    assert (await post(http, worker, "key 3"))[0] == 429
+    assert upstream.requests == 2
+    upstream.script.hold.set()
+    await worker.settled()
 
 
 async def test_a_retry_that_leaves_too_is_waited_for_no_longer(

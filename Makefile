@@ -19,7 +19,7 @@ run: $(STAMP)  ## install what is missing, then start the whole platform (ARGS="
 	@exec $(BIN)/motet up $(ARGS)
 
 test: lint  ## lint, types, import rules, and the tests (JOBS=0: in one process, as a debugger needs)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --durations=15 $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --durations=15 $(ARGS)
 
 verify: $(STAMP)  ## the long acceptance runs (ONLY=name for one of them)
 	@$(BIN)/python -m pytest tests/acceptance -s --durations=0 $(if $(ONLY),-k "$(ONLY)") $(ARGS)
@@ -27,7 +27,7 @@ verify: $(STAMP)  ## the long acceptance runs (ONLY=name for one of them)
 lint: $(STAMP)  ## style, types and import rules
 	@$(BIN)/ruff check $(FILES)
 	@$(BIN)/ruff format --check --quiet $(FILES)
-	@$(BIN)/mypy --strict -n 2
+	@$(BIN)/mypy --strict
 	@$(BIN)/lint-imports --no-logo
 
 fmt: $(STAMP)  ## put the code into shape

@@ -152,9 +152,11 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._status = message["status"]
             message["headers"] = self._headers(message)
-        await self._send(message)
+            await self._send(message)  # may wait behind an earlier answer of its connection
+            self._status = message["status"]
+        else:
+            await self._send(message)
 
     def record(self) -> None:
         seconds = time.perf_counter() - self._started

@@ -22,7 +22,7 @@ from gateway.credentials import same_secret
 from gateway.draining import Leaving
 from gateway.errors import ApiError, Unauthenticated, Unavailable
 from gateway.models import SchemaSupport
-from gateway.redis import redis_errors
+from gateway.redis import PlatformKeys, redis_errors
 from gateway.services import Services
 from gateway.shared_look import SharedLook
 from gateway.telemetry import METRICS_CONTENT_TYPE, render_metrics
@@ -32,6 +32,7 @@ log = structlog.get_logger(__name__)
 CHECK_S: Final = 3.0
 DEEP_CHECK_S: Final = 60.0
 DEEP_FRESH_S: Final = 1.0  # a completion each second and worker is the most that strangers can cause
+_WRITTEN: Final = PlatformKeys("health").key("written")
 READY = Gauge(
     "motet_gateway_ready",
     "1 when the last readiness check of any worker passed.",
@@ -158,8 +159,12 @@ async def _database(services: Services) -> None:
 
 
 async def _redis(services: Services) -> None:
-    with redis_errors():
-        await services.redis.ping()
+    """Takes a write: one that is full, or a replica, answers a ping and can't count. Raises `Unavailable`."""
+    try:
+        with redis_errors():
+            await services.redis.set(_WRITTEN, 1, ex=60)
+    except Unavailable as error:
+        raise Unavailable("Redis does not answer, or takes no writes (full, or a replica).") from error
 
 
 handlers = [healthz, readyz, metrics]

@@ -19,19 +19,11 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("TRITON_INTERPRET", "1")  # triton reads it when first imported, by peft for one
 
 
-SHARED = ("running_platform", "start_engine", "rig", "s3_server", "kernels_library")
-"""Fixtures of the session that take long to start: all tests of one are run by one worker."""
+@pytest.hookimpl(optionalhook=True)  # where xdist is not installed, one process runs them all
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.groups import ByFixture
 
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What one worker of several (`make test`) takes whole: tests that share a fixture, or else a file."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        needed = getattr(item, "fixturenames", ())
-        group = next((name for name in SHARED if name in needed), str(item.path.relative_to(ROOT)))
-        item.add_marker(pytest.mark.xdist_group(group))
+    return ByFixture(config, log)
 
 
 @pytest.fixture(scope="session")

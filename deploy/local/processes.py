@@ -69,6 +69,8 @@ class Plan:
     database: DatabaseUrls
     redis_url: str
     pepper: str
+    data_key: str
+    receipt_key: str
     control_port: int = field(default_factory=free_port)
 
     @property
@@ -105,6 +107,8 @@ class Plan:
             "MOTET_REDIS_URL": self.redis_url,
             "MOTET_JOURNAL_DIR": str(self.home.journal("gateway")),
             "MOTET_PEPPER": self.pepper,
+            "MOTET_DATA_KEY": self.data_key,
+            "MOTET_RECEIPT_KEY": self.receipt_key,
             "MOTET_REPLICAS": ",".join(self.engines.urls),
             "MOTET_BASE_DIGESTS": "any",  # they are all started here, with the same settings
             "MOTET_PUBLIC_URL": self.public_url,

@@ -5,16 +5,28 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
-def load_or_make_secrets(path: Path, names: tuple[str, ...]) -> dict[str, str]:
-    """Every name of `names` with its value; missing ones are made and kept."""
+
+def load_or_make_secrets(
+    path: Path, names: tuple[str, ...], formerly: Mapping[str, str] = NOTHING
+) -> dict[str, str]:
+    """Every name of `names` with its value; missing ones are made and kept. `formerly`: which other secret
+    did its work before there was one of that name: a home of then goes on with that value, which sealed what
+    lies there."""
     known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-    missing = [name for name in names if name not in known]
-    if missing:
-        known.update({name: secrets.token_urlsafe(32) for name in missing})
+    made = {
+        name: known.get(formerly.get(name, name)) or secrets.token_urlsafe(32)
+        for name in names
+        if name not in known
+    }
+    if made:
+        known |= made
         write_private_json(path, known)
     return known
 

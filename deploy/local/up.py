@@ -37,7 +37,18 @@ from deploy.local.wheels import ServiceError
 
 READY_TIMEOUT_S = 300.0  # the first start compiles the CPU kernels
 PROBE_TIMEOUT_S = 10.0
-SECRETS = ("postgres", "motet_owner", "motet_app", "motet_system", "redis", "pepper", "engine_token")
+SECRETS = (
+    "postgres",
+    "motet_owner",
+    "motet_app",
+    "motet_system",
+    "redis",
+    "pepper",
+    "data_key",
+    "receipt_key",
+    "engine_token",
+)
+FORMERLY = {"data_key": "pepper", "receipt_key": "pepper"}
 CLEAR_FAILURES = (PreflightError, ServiceError, ModelImportError, StartFailed, DemoError)
 
 
@@ -79,7 +90,7 @@ class _Up:
         self._options = options
         self._home = home
         self._progress = progress
-        self._secrets = load_or_make_secrets(home.secrets, SECRETS)
+        self._secrets = load_or_make_secrets(home.secrets, SECRETS, FORMERLY)
         self._supervisor = Supervisor(progress.say)
 
     def run(self) -> None:
@@ -130,6 +141,8 @@ class _Up:
             database=database,
             redis_url=redis_url,
             pepper=self._secrets["pepper"],
+            data_key=self._secrets["data_key"],
+            receipt_key=self._secrets["receipt_key"],
         )
 
     def _start_postgres(self) -> DatabaseUrls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -113,6 +113,18 @@ class Client:
     async def keep_alive(self) -> None:
         await self.write(KEEP_ALIVE)
 
+    async def last(self, end: Callable[[], Awaitable[T]]) -> T:
+        """What `end` gives, which writes down that the answer is whole, and may be called again. A process
+        that leaves meanwhile is too late to cut it: what is billed goes out."""
+        try:
+            return await end()
+        except asyncio.CancelledError:
+            walk = asyncio.current_task()
+            if self.gone or walk is None:
+                raise
+            walk.uncancel()
+            return await end()
+
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Part of a stream; the headers go before the first. Raises `ClientGone` when it won't take it in
         time."""
@@ -139,9 +151,9 @@ class Client:
         await self.write(error_frame(error), more=False)
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
-        self.started = True
         raw = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
+        self.started = True  # not before: it may wait behind an earlier answer of its connection
 
     async def _put(self, data: bytes, more: bool) -> None:
         self.finished = not more

@@ -12,6 +12,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -19,11 +20,13 @@ from litestar.types import Scope
 
 from gateway.answers.answer import Answer
 from gateway.answers.sealing import DataKeys
+from gateway.envelope import stopping
 from gateway.errors import Unavailable
 from gateway.idempotency.names import key_of
 from gateway.idempotency.service import Idempotency, Retryable
 from gateway.inference import metrics
 from gateway.inference.call import Asked
+from gateway.inference.client import error_frame
 from gateway.inference.ending import in_background, outlast
 from gateway.inference.flights import Flights, Landed
 from gateway.inference.keeping import CACHE_HEADER, ORIGINAL, Keeping
@@ -35,7 +38,7 @@ from gateway.limits.limiter import Limiter
 from gateway.limits.reservation import Reservation
 from gateway.receipts.issuer import Issuer
 from gateway.replicas.registry import Registry
-from gateway.usage.event import UsageEvent
+from gateway.usage.event import BILLED_OUTCOMES, UsageEvent
 from gateway.usage.journal import Journal, JournalFailed
 
 log = structlog.get_logger(__name__)
@@ -127,11 +130,11 @@ class Replays:
         try:
             if answer.streamed:
                 await client.write(answer.body)
-                await ending.finish("finished")
+                await client.last(partial(ending.finish, "finished"))
                 comment = self.parts.receipts.comment(ending.event)
                 await client.write(comment + answer.terminal, more=False)
             else:
-                await ending.finish("finished")
+                await client.last(partial(ending.finish, "finished"))
                 spent_ms = round((time.monotonic() - wish.asked.arrived) * 1000)
                 about = {"content-type": answer.content_type, "openai-processing-ms": str(spent_ms)}
                 receipt = self.parts.receipts.headers(ending.event)
@@ -139,7 +142,13 @@ class Replays:
         except JournalFailed:
             trace.error = lost = Unavailable("The request's usage could not be recorded.")
             await client.fail(lost)
-        finally:  # of one whose client left, or whose process stops: what was sent counts
+        except asyncio.CancelledError:
+            if not client.gone:  # this process leaves; before the headers, `envelope.py` says so
+                await ending.surely("failed")
+                if client.started and not client.finished:
+                    await client.write(error_frame(stopping()), more=False)
+            raise
+        finally:  # of one whose client left: what was sent counts
             await ending.surely("aborted")
 
     def _cache_key(self, asked: Asked) -> CacheKey | None:
@@ -219,7 +228,7 @@ class _KeptEnding:
         if not self._kept.hit:
             await self._parts.limiter.settle(self._held)
             return
-        bills = await self._keeping.given(self._kept.answer)
+        bills = outcome in BILLED_OUTCOMES and await self._keeping.given(self._kept.answer)
         settle = self._parts.limiter.settle(self._held, self._kept.used if bills else NOTHING)
         metered, _ = await asyncio.gather(self._meter(outcome, bills), settle, return_exceptions=True)
         if isinstance(metered, BaseException):

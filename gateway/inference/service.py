@@ -342,9 +342,8 @@ class Walk:
         relayed = await relay(attempt, client, self._parts.dispatcher.patience.idle_s)
         if trip.keeping is not None:
             trip.keeping.streamed(relayed)
-        record = await ending.finish(
-            Cause.FAILED if relayed.broke_off and not relayed.terminal else Cause.COMPLETE
-        )
+        cause = Cause.FAILED if relayed.broke_off and not relayed.terminal else Cause.COMPLETE
+        record = await client.last(partial(ending.finish, cause))
         finished = record is not None and record.outcome == "finished"
         if trip.keeping is not None and finished:
             trip.keeping.land(attempt)
@@ -357,7 +356,7 @@ class Walk:
         content_type = attempt.upstream.headers.get("content-type", "application/json")
         if trip.keeping is not None:
             trip.keeping.whole(attempt.first, content_type)
-        record = await ending.finish(Cause.COMPLETE)
+        record = await client.last(partial(ending.finish, Cause.COMPLETE))
         if trip.keeping is not None and record is not None and record.outcome == "finished":
             trip.keeping.land(attempt)
         receipt = self._parts.receipts.headers(ending.event)

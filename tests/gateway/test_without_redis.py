@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import pytest
 from litestar.testing import TestClient
+from redis.asyncio import Redis
 
 from deploy.local.services import DatabaseUrls
+from gateway import health
 from gateway.app import create_app
+from gateway.redis import connect
 from tests.gateway.conftest import Operator, settings_of
 
 
@@ -21,6 +26,24 @@ def alone(database: DatabaseUrls, demo_model_dir: Path, tmp_path: Path) -> Itera
     app = create_app(settings.model_copy(update={"base_model": str(demo_model_dir)}))
     with TestClient(app, raise_server_exceptions=False) as opened:
         yield opened
+
+
+async def test_one_that_takes_no_writes_is_told(
+    client: TestClient[Any], redis: Redis, redis_url: str
+) -> None:
+    parts = urlsplit(redis_url)
+    user, password = f"reader-{uuid4().hex[:8]}", uuid4().hex
+    await redis.acl_setuser(
+        user, enabled=True, passwords=[f"+{password}"], keys=["*"], commands=["+@read", "+ping"]
+    )
+    place = f"{user}:{password}@{parts.hostname}:{parts.port}"
+    reading = connect(urlunsplit(parts._replace(netloc=place)))
+    await reading.ping()
+    services = replace(client.app.state.services, redis=reading)
+    told = await health._check(lambda: health._redis(services), 3.0)
+    await reading.aclose()
+    await redis.acl_deluser(user)
+    assert (told.outcome.startswith("Redis does not answer, or takes no writes"), told.away) == (True, True)
 
 
 def test_it_is_ready_and_knows_its_keys(alone: TestClient[Any], operator: Operator) -> None:

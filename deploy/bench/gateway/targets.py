@@ -163,7 +163,8 @@ def motet(model: Path, upstream: str, home: Path, core: int) -> Iterator[Target]
             token=kept["engine_token"],
             ports=(int(upstream.rpartition(":")[2]),),
         )
-        plan = Plan(engines, free_port(), 1, urls, redis.url, kept["pepper"])
+        keys = (kept["pepper"], kept["data_key"], kept["receipt_key"])
+        plan = Plan(engines, free_port(), 1, urls, redis.url, *keys)
         login = load_or_make_login(layout)
         register(login, plan)
         spec = plan.gateway()

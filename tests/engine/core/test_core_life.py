@@ -10,7 +10,7 @@ import pytest
 
 from engine.core.journal import Journal, JournalLine
 from engine.core.limits import CHECK_EVERY_S
-from engine.core.protocol import Drain, Ended, Failed, Outcome, Stats
+from engine.core.protocol import Drain, Ended, Failed, Outcome, ServiceClass, Stats
 from tests.engine.core.fakes import Ask, Bench, add, expected
 
 PROMPT = [7, 8, 9, 10, 11, 12]
@@ -127,3 +127,8 @@ def test_an_idle_core_checks_itself_and_not_after_each_request(
     for _ in range(3):
         bench.loop.step()
     assert len(checked) == 2
+
+
+def test_a_line_tells_the_class_that_it_may_be_priced_by(bench: Bench) -> None:
+    bench.run(add("r", PROMPT, Ask(service_class=ServiceClass.BATCH)))
+    assert [line.service_class for line in bench.lines()] == [ServiceClass.BATCH]

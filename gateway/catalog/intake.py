@@ -29,13 +29,13 @@ from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.names import LIVE
 from gateway.catalog.parts import Parts, UploadLimits, receive_parts
 from gateway.catalog.repository import AdapterRow, Line, NewVersion
-from gateway.catalog.slots import RETRY_AFTER_S, UploadSlots
 from gateway.catalog.spool import Spool
 from gateway.catalog.told import state_changed
 from gateway.db import Database
 from gateway.errors import Conflict, Unavailable, Unprocessable
 from gateway.models import AdapterVersion
 from gateway.principal import TenantId
+from gateway.tenant_slots import RETRY_AFTER_S, TenantSlots
 from gateway.tenants.epochs import Epochs, bump
 
 log = structlog.get_logger(__name__)
@@ -83,7 +83,7 @@ class Proved:
 
 
 class Intake:
-    """Takes uploads. One a worker; all its limits are stated in `UploadLimits` and `UploadSlots`."""
+    """Takes uploads. One a worker; all its limits are stated in `UploadLimits` and `Bench`."""
 
     def __init__(
         self, database: Database, epochs: Epochs, shelf: Shelf, base: BaseSpec, bench: Bench
@@ -95,7 +95,7 @@ class Intake:
         self._base_id = base.base_id
         self.limits = bench.limits
         self._bench = bench
-        self._slots = UploadSlots(bench.per_worker, bench.per_tenant)
+        self._slots = TenantSlots("uploads", bench.per_worker, bench.per_tenant)
         self._threads = ThreadPoolExecutor(bench.per_worker, thread_name_prefix="upload")
 
     async def start(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ from gateway.db import Database
 from gateway.errors import Conflict, NotFound, Unavailable
 from gateway.models import BillingExport
 from gateway.principal import TenantId
+from gateway.tenant_slots import TenantSlots
+
+DOWNLOADS: Final = 16
+DOWNLOADS_TENANT: Final = 2
+"""At a time in one worker."""
 
 CHUNK_BYTES: Final = 256 * 1024
 NAMES: Final[dict[File, str]] = {"csv": CSV, "parquet": PARQUET, "manifest": MANIFEST}
@@ -37,9 +43,9 @@ MEDIA_TYPES: Final[dict[File, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Download:
-    """An open file without a name: it is gone once it is closed."""
+    """An open file without a name: it is gone once it is closed, or nobody holds this any more."""
 
     opened: BinaryIO
     num_bytes: int
@@ -60,6 +66,7 @@ class Exports:
         self._store = store
         self._home = home
         self._issuer = issuer
+        self._slots = TenantSlots("downloads", DOWNLOADS, DOWNLOADS_TENANT)
 
     async def ask(self, actor: Actor, tenant: TenantId | None, month: date) -> BillingExport:
         """The export of the month as it stands now; one that exists already as it is."""
@@ -93,12 +100,27 @@ class Exports:
             return _existing(await repository.find(session, tenant, export))
 
     async def fetch(self, tenant: TenantId | None, export: str, file: File) -> Download:
-        """Raises `NotFound`, `Conflict` while it is not done, and `Unavailable` without the store."""
+        """Raises `NotFound`, `Conflict` while it is not done, `RateLimited` for too many at a time (each lies
+        on this gateway's disk until it is read), and `Unavailable` without the store."""
         found = await self.get(tenant, export)
         if found.state != "done":
             raise Conflict(f"This export is {found.state}.", code="export_not_ready")
+        self._slots.take(tenant)
         try:
-            return await asyncio.to_thread(self._open, file_path(found, NAMES[file]))
+            download = await self._opened(file_path(found, NAMES[file]))
+        except BaseException:
+            self._slots.give_back(tenant)
+            raise
+        weakref.finalize(download, self._left, download.opened, tenant)  # sent, broken off or never begun
+        return download
+
+    def _left(self, opened: BinaryIO, tenant: TenantId | None) -> None:
+        opened.close()
+        self._slots.give_back(tenant)
+
+    async def _opened(self, path: str) -> Download:
+        try:
+            return await asyncio.to_thread(self._open, path)
         except NotStored as error:
             raise Conflict("This export was superseded: ask again.", code="export_not_ready") from error
         except StoreError as error:

@@ -23,10 +23,10 @@ from gateway.billing.exports.focus import COLUMNS, Kind, Row
 from gateway.billing.exports.maker import KEPT_SNAPSHOTS, Maker
 from gateway.billing.exports.repository import ExportFilters
 from gateway.billing.exports.schemas import File
-from gateway.billing.exports.service import NAMES
+from gateway.billing.exports.service import DOWNLOADS_TENANT, NAMES
 from gateway.billing.money import units_of
 from gateway.billing.months import bucket_of
-from gateway.errors import Conflict
+from gateway.errors import Conflict, RateLimited
 from gateway.models import BillingExport, BillingPeriod
 from gateway.principal import TenantId
 from gateway.usage.service import report
@@ -268,6 +268,28 @@ async def test_old_snapshots_of_an_open_month_are_removed(bench: Bench, tenant: 
     assert (await bench.exports.ask(OPERATOR, tenant, JANUARY)).id == exports[-1].id
     with pytest.raises(Conflict):
         await bench.exports.fetch(tenant, first.id, "csv")
+
+
+async def test_a_tenant_has_few_downloads_on_the_disk_at_a_time(
+    bench: Bench, tenant: TenantId, new_tenant: NewTenant
+) -> None:
+    other = await new_tenant()
+    await mixed(bench, tenant, other)
+    mine, theirs = await made(bench, tenant), await made(bench, other)
+    held = [await bench.exports.fetch(tenant, mine.id, "csv") for _ in range(DOWNLOADS_TENANT)]
+    with pytest.raises(RateLimited):
+        await bench.exports.fetch(tenant, mine.id, "manifest")
+    assert await rows_of(bench, theirs)
+    unread = held.pop().chunks()  # an answer whose client left before it began
+    with pytest.raises(RateLimited):
+        await bench.exports.fetch(tenant, mine.id, "manifest")
+    del unread
+    assert await bytes_of(bench, mine, "manifest")
+    with pytest.raises(Conflict):
+        await bench.exports.fetch(tenant, (await bench.exports.ask(OPERATOR, tenant, FEBRUARY)).id, "csv")
+    assert b"".join([chunk async for chunk in held.pop().chunks()])
+    again = [await bench.exports.fetch(tenant, mine.id, "csv") for _ in range(DOWNLOADS_TENANT)]
+    assert len(again) == DOWNLOADS_TENANT
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1.5", "@SUM(A1)", "\tx", "\rx"])

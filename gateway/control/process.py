@@ -156,10 +156,11 @@ def _replica_jobs(db: Database, base_id: str, fleet: Fleet, reconciler: Reconcil
         reconciler.read_from(fleet.roster.drivers)
         return await reconciler.run_once()
 
-    return [
-        Job("reconcile", ROUND_S, reconcile),
-        Job("forget_replicas", HOURLY_S, lambda: purge(db, base_id)),
-    ]
+    async def forget() -> int:
+        await fleet.roster.refresh()  # after a long stop, what is listed still is
+        return await purge(db, base_id)
+
+    return [Job("reconcile", ROUND_S, reconcile), Job("forget_replicas", HOURLY_S, forget)]
 
 
 def _billing_jobs(billing: BillingJobs) -> list[Job]:

@@ -99,18 +99,24 @@ async def seen(session: SystemWrite, url: str, values: Mapping[str, Any]) -> Non
     await session.execute(update(Replica).where(Replica.url == url).values(seen_at=func.now(), **values))
 
 
-async def purge(session: SystemWrite, base_id: str, after: timedelta) -> list[str]:
-    """Deletes those that were removed so long ago, and those that registered themselves and were silent so
-    long; gives their URLs."""
+async def still_listed(session: SystemWrite, base_id: str, urls: Iterable[str]) -> None:
+    named = (Replica.base_id == base_id) & Replica.url.in_(urls)
+    listed = Replica.source == ReplicaSource.LISTED
+    await session.execute(update(Replica).where(named, listed).values(seen_at=func.now()))
+
+
+async def purge(session: SystemWrite, base_id: str, after: timedelta, unlisted_after: timedelta) -> list[str]:
+    """Deletes those that were removed so long ago, those that registered themselves and were silent so long,
+    and those that no settings have listed for so long; gives their URLs."""
     long_ago = func.now() - after
+    listed = Replica.source == ReplicaSource.LISTED
+    over = (Replica.seen_at < long_ago) & or_(
+        Replica.removed_at < long_ago, Replica.source == ReplicaSource.SELF
+    )
+    unlisted = Replica.seen_at < func.now() - unlisted_after
     statement = (
         delete(Replica)
-        .where(
-            Replica.base_id == base_id,
-            Replica.source != ReplicaSource.LISTED,  # else it would come back: the settings name it still
-            Replica.seen_at < long_ago,
-            or_(Replica.removed_at < long_ago, Replica.source == ReplicaSource.SELF),
-        )
+        .where(Replica.base_id == base_id, or_(~listed & over, listed & unlisted))
         .returning(Replica.url)
     )
     return list((await session.scalars(statement)).all())

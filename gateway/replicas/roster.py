@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import structlog
@@ -32,6 +33,8 @@ from gateway.replicas.weights import Weights
 log = structlog.get_logger(__name__)
 
 ROSTER_S: Final = 2.0
+LISTED_NOTE: Final = timedelta(minutes=10)
+"""So often it is written down that settings still list a replica; well within `UNLISTED_AFTER`."""
 ANY: Final = "any"
 
 
@@ -86,11 +89,21 @@ class Roster:
             async with needs.db.system_session() as session:
                 await repository.add_listed(session, needs.base_id, needs.listed)
                 rows = await repository.all_of(session, needs.base_id)
+        await self._note_listed(rows)
         self._follow(rows)
         self._registry.rules = tuple(as_rule(rule) for rule in rules)
         if digests is None and not needs.digests:
             digests = await self._pin()
         self._registry.expect_weights(self._weights(digests))
+
+    async def _note_listed(self, rows: Sequence[Row]) -> None:
+        """Of replicas that were drained or removed too: it would be forgotten with the row."""
+        before, needs = datetime.now(UTC) - LISTED_NOTE, self._needs
+        mine = [row for row in rows if row.source == ReplicaSource.LISTED and row.url in needs.listed]
+        old = [row.url for row in mine if row.seen_at < before]
+        if old:
+            async with needs.db.system_session() as session:
+                await repository.still_listed(session, needs.base_id, old)
 
     def _follow(self, rows: Sequence[Row]) -> None:
         wanted: dict[str, Replica] = {}

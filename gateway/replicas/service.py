@@ -37,6 +37,8 @@ SILENT_AFTER: Final = timedelta(minutes=10)
 HEARTBEAT_S: Final = 5.0
 FORGET_AFTER: Final = timedelta(days=1)
 """A removed or silent replica's journal may be read so long."""
+UNLISTED_AFTER: Final = timedelta(hours=1)
+"""A replica that settings listed, and no running gateway's or control's do any more, is known so long."""
 
 
 class Replicas:
@@ -200,9 +202,9 @@ class Replicas:
 
 
 async def purge(db: Database, base_id: str) -> int:
-    """Control's job: forgets replicas whose journals nobody needs any more."""
+    """Control's job: forgets replicas whose journals nobody needs any more, and those that nobody lists."""
     async with db.system_session() as session:
-        gone = await repository.purge(session, base_id, FORGET_AFTER)
+        gone = await repository.purge(session, base_id, FORGET_AFTER, UNLISTED_AFTER)
         for url in gone:
             record(session, SYSTEM, Change("replica.forget", url))
     return len(gone)

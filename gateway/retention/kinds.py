@@ -2,8 +2,10 @@
 to be done: the route, the command and the sweep know it then.
 
 What is not here has its own rule, stated where it lies: answers in Redis by their age (a tenant's
-`response_cache_age_s`, 24 hours for retries); the ledger, charges, statements and the audit log stay
-(docs/decisions/0061).
+`response_cache_age_s`, 24 hours for retries); `request_events` and `request_minutes` by the settings of those
+names, for all tenants alike, as whole partitions go or rows are made coarser (`gateway/control/events.py`);
+events of webhooks and their finished deliveries (`gateway/webhooks/delivery.py`); the ledger, charges,
+statements and the audit log stay (docs/decisions/0061).
 """
 
 from __future__ import annotations

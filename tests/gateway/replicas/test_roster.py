@@ -27,7 +27,7 @@ from gateway.replicas.registry import Registry
 from gateway.replicas.replica import IN_HOST, ON_DISK
 from gateway.replicas.roster import Roster, RosterNeeds
 from gateway.replicas.schemas import Registration, ReplicaCreate, ReplicaPatch, RuleBody
-from gateway.replicas.service import Replicas, purge
+from gateway.replicas.service import UNLISTED_AFTER, Replicas, purge
 from gateway.replicas.tokens import ReplicaTokens
 from gateway.replicas.want import Want
 from tests.gateway.replicas.engine import Engine
@@ -122,7 +122,30 @@ async def test_a_listed_replica_can_be_drained_and_removed_too(world: World) -> 
         await session.execute(
             update(Replica).where(Replica.id == row.id).values(seen_at=long_ago, removed_at=long_ago)
         )
-    assert await purge(world.db, world.base_id) == 0, "the settings would bring it back"
+    await roster.refresh()
+    assert await purge(world.db, world.base_id) == 0, "the settings would bring it back, and undrained"
+
+
+async def test_what_no_settings_list_any_more_goes_after_a_while(world: World) -> None:
+    """A platform that restarts with other ports, or a smaller one."""
+    before, now = await world.engine(), await world.engine()
+    await world.worker(before)
+    registry, roster = await world.worker(now)
+
+    async def age(by: timedelta) -> None:
+        async with world.db.system_session() as session:
+            since = Replica.seen_at - by
+            await session.execute(
+                update(Replica).where(Replica.base_id == world.base_id).values(seen_at=since)
+            )
+        await roster.refresh()
+
+    await age(UNLISTED_AFTER / 2)
+    assert await purge(world.db, world.base_id) == 0
+    await age(UNLISTED_AFTER)
+    assert await purge(world.db, world.base_id) == 1
+    assert [replica.url for replica in await world.service.page(None, 9)] == [now.url]
+    assert usable(registry) == {now.url}
 
 
 async def test_other_weights_get_nothing_until_they_are_admitted(world: World) -> None:

@@ -194,8 +194,12 @@ def test_from_a_price_to_the_files_of_a_month(
     assert shown["complete_until"] is not None
     statement = answer(motet("billing", "statement", "--tenant", tenant, "--json"))
     assert statement["exact"] == shown["amount"] != "0"
+    held = answer(motet("billing", "price", "--tenant", tenant, "--adapter", "any", "--json"))
+    assert (held["winner"]["model"], Decimal(held["winner"]["input"])) == ("any_adapter", 1)
     made = motet("usage", "export", "--out", str(tmp_path / "files"), MOTET_API_KEY=key)
     assert made.returncode == 0, made.stderr
+    (export,) = answer(motet("billing", "exports", "--tenant", tenant, "--json"))
+    assert export["state"] == "done"
     with (tmp_path / "files" / "charges.csv").open() as opened:
         lines = list(csv.DictReader(opened))
     assert sum(Decimal(line["BilledCost"]) for line in lines) == Decimal(statement["exact"])
@@ -207,9 +211,10 @@ def test_from_a_price_to_the_files_of_a_month(
     assert request_id in motet("requests", "list", "--status", "2", "--tenant", tenant).stdout
     (series,) = answer(motet("requests", "metrics", "--json", MOTET_API_KEY=key))["data"]
     assert (series["total"]["served"], series["total"]["completion_tokens"]) == (1, 3)
-    told = answer(motet("usage", "receipt", answered.headers["x-request-id"], "--json", MOTET_API_KEY=key))
+    receipt = motet("usage", "receipt", answered.headers["x-request-id"], "--json", MOTET_API_KEY=key)
+    told = answer(receipt)
     assert (told["status"], told["receipt"]) == ("final", answered.headers["x-motet-receipt"])
-    (tmp_path / "receipts").write_text(json.dumps(told) + "\n")
+    (tmp_path / "receipts").write_text(receipt.stdout)
     (tmp_path / "keys").write_text(motet("usage", "receipt-keys", "--json", MOTET_API_KEY=key).stdout)
     held = ("--keys", str(tmp_path / "keys"), "--export", str(tmp_path / "files"), "--whole")
     verified = motet("usage", "verify", str(tmp_path / "receipts"), *held)
@@ -223,6 +228,7 @@ def test_webhooks_are_set_up_and_tried(motet: Motet) -> None:
     made = answer(motet("webhooks", "create", "https://hooks.invalid/motet", *of))
     hook = made["endpoint"]["id"]
     assert answer(motet("webhooks", "rotate", hook, *of))["secret"] != made["secret"]
+    assert answer(motet("webhooks", "show", hook, *of))["url"] == "https://hooks.invalid/motet"
     sent = answer(motet("webhooks", "ping", hook, *of))
     until = time.monotonic() + 30
     while not (log := answer(motet("webhooks", "deliveries", hook, *of)))[0]["attempts"]:

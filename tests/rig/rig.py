@@ -110,7 +110,14 @@ class Rig:
             ports,
         )
         self.plan = Plan(
-            engines, free_port(), self.shape.workers, database, redis_url, f"pepper-of-the-rig-{uuid4().hex}"
+            engines,
+            free_port(),
+            self.shape.workers,
+            database,
+            redis_url,
+            pepper=f"pepper-of-the-rig-{uuid4().hex}",
+            data_key=self.settings["DATA_KEY"],
+            receipt_key=self.settings["RECEIPT_KEY"],
         )
         for number, port in enumerate(ports):
             self.children[f"replica-{number}"] = Child(self._replica(number, port))

@@ -20,14 +20,14 @@ from tests.rig.planted import (
 from tests.rig.rig import Rig
 
 
-def test_no_secret_is_left_anywhere(rig: Rig, service_home: Path) -> None:
+def test_no_secret_is_left_anywhere(rig: Rig) -> None:
     with rig.admin() as admin:
         planted = plant(rig, admin)
     answers = send_everywhere(rig, planted, everybody=False)
     with rig.admin() as admin:
         metrics = admin.get("/metrics").content
     files, in_home = in_files(rig.home.root, planted.secrets)
-    url = superuser_url(service_home, rig.database.owner)
+    url = superuser_url(rig.home.root, rig.database.owner)
     tables, in_database = asyncio.run(in_tables(url, planted.secrets))
     keys, in_memory = in_redis(rig.redis_url, planted.secrets)
     pids = [child.pid for child in rig.children.values()]
@@ -40,7 +40,7 @@ def test_no_secret_is_left_anywhere(rig: Rig, service_home: Path) -> None:
     assert 500 not in answers.statuses
 
 
-def test_the_search_finds_what_is_there(rig: Rig, service_home: Path, tmp_path: Path) -> None:
+def test_the_search_finds_what_is_there(rig: Rig, tmp_path: Path) -> None:
     secrets = {"a": "one of the secrets/ä", "b": "another secret"}
     for form in forms(secrets["a"]):
         assert found_in(b"..." + form + b"...", secrets) == ["a"], form
@@ -50,7 +50,7 @@ def test_the_search_finds_what_is_there(rig: Rig, service_home: Path, tmp_path: 
     assert in_files(tmp_path, secrets) == (2, ["secrets.json: b", "some.log: b"])
     (tmp_path / "secrets.json").chmod(0o600)
     assert in_files(tmp_path, secrets) == (2, ["some.log: b"])
-    url = superuser_url(service_home, rig.database.owner)
+    url = superuser_url(rig.home.root, rig.database.owner)
     _, in_database = asyncio.run(in_tables(url, {"name": rig.base_name}))
     assert in_database
     _, in_memory = in_redis(rig.redis_url, {"epoch": "epoch"})

@@ -1,4 +1,7 @@
-"""One rig for the short forms: the session's database and Redis, two real workers, a fake replica."""
+"""One rig for the short forms: services of its own, two real workers, a fake replica.
+
+Its control process leads until the session ends: in the session's database, no test after it could lead.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.services import DatabaseUrls
 from tests.rig.rig import Rig, Shape, running_rig
 
 
 @pytest.fixture(scope="session")
-def rig(database: DatabaseUrls, redis_url: str, demo_model_dir: Path) -> Iterator[Rig]:
-    with running_rig(demo_model_dir, Shape(), database, redis_url) as opened:
+def rig(demo_model_dir: Path) -> Iterator[Rig]:
+    with running_rig(demo_model_dir, Shape()) as opened:
         yield opened

@@ -59,12 +59,12 @@ def planted(rig: Rig) -> Planted:
         return plant(rig, admin)
 
 
-def test_no_secret_is_left_anywhere(rig: Rig, planted: Planted, service_home: Path) -> None:
+def test_no_secret_is_left_anywhere(rig: Rig, planted: Planted) -> None:
     answers = send_everywhere(rig, planted, everybody=False)
     with rig.admin() as admin:
         metrics = admin.get("/metrics").content
     files, in_home = in_files(rig.home.root, planted.secrets)
-    url = superuser_url(service_home, rig.database.owner)
+    url = superuser_url(rig.home.root, rig.database.owner)
     tables, in_database = asyncio.run(in_tables(url, planted.secrets))
     dumped, in_a_dump = in_dump(url, planted.secrets)
     keys, in_memory = in_redis(rig.redis_url, planted.secrets)
@@ -79,14 +79,14 @@ def test_no_secret_is_left_anywhere(rig: Rig, planted: Planted, service_home: Pa
 
 
 def test_every_secret_that_is_planted_is_found_where_it_leaks(
-    rig: Rig, planted: Planted, service_home: Path, tmp_path: Path
+    rig: Rig, planted: Planted, tmp_path: Path
 ) -> None:
     """Each of them at once in a log, a row, a dump, a key of Redis, a metric and an error."""
     text = {name: _as_text(secret) for name, secret in planted.secrets.items()}
     leak, names = json.dumps(text), sorted(planted.secrets)
     (tmp_path / "gateway.log").write_text(leak)
     _, logged = in_files(tmp_path, planted.secrets)
-    url = superuser_url(service_home, rig.database.owner)
+    url = superuser_url(rig.home.root, rig.database.owner)
     in_rows, dumped = asyncio.run(_leaked_into_a_table(url, leak, planted.secrets))
     with Redis.from_url(rig.redis_url) as redis:
         redis.hset("leak", mapping=text)

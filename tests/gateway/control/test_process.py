@@ -74,7 +74,7 @@ async def test_the_leader_says_so_and_which_jobs_it_did(ready: Settings) -> None
             "make_exports",
         )
     }
-    async with running(ready) as url, asyncio.timeout(10):
+    async with running(ready) as url, asyncio.timeout(60):
         while True:
             status, found = await metrics(url)
             assert status == 200
@@ -91,7 +91,7 @@ async def test_one_that_does_not_lead_drains_its_own_disk_all_the_same(
     event = make_event(tenant_id=tenant)
     await journal.append(event)
     await journal.close()
-    async with leadership(db), running(ready):
+    async with asyncio.timeout(60), leadership(db), running(ready):
         await until(lambda: not list(ready.journal_dir.glob("*.jsonl")), 10)
         async with db.system_reader() as session:
             query = select(UsageLedger.outcome).where(UsageLedger.request_id == event.request_id)

@@ -10,6 +10,7 @@ from pydantic import AliasChoices, Field, SecretStr, field_validator, model_vali
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from adapters.wire import MAX_BODY_BYTES
+from engine.core.limits import num_newcomers
 
 
 def _shared(name: str) -> AliasChoices:
@@ -186,6 +187,11 @@ class CoreSettings(BaseSettings):
     trace_plans: Path | None
     trace_bytes: int
     max_open: int
+
+    @property
+    def max_rows(self) -> int:
+        """Sequences in one step, those of newcomers included."""
+        return self.max_running + num_newcomers(self.max_running, self.token_budget)
 
     @classmethod
     def of(cls, settings: EngineSettings, endpoint: str) -> CoreSettings:

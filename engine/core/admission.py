@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.core.adapter_pool import AdapterPool
 from engine.core.block_pool import KvStore
 from engine.core.fairness import FairShare
-from engine.core.limits import CoreConfig
+from engine.core.limits import NEWCOMER_PART, CoreConfig
 from engine.core.plan import BASE_SLOT
 from engine.core.request import Request, Sequence, State
 from engine.core.running_limit import RunningLimit
@@ -38,6 +38,7 @@ class Admission:
         self._now = 0.0
         self._reserved: dict[Sequence, int] = {}  # blocks kept in this step for those that wait, as asked
         self._held: Counter[str] = Counter()  # blocks, by tenant
+        self._runs: Counter[str] = Counter()  # sequences, by tenant
         self._lingering: set[Sequence] = set()  # run no more, but a submitted step still uses their slots
         self.limit = RunningLimit(config.max_running, config.target_itl_ms)
         self.waiting: list[Sequence] = []
@@ -50,9 +51,10 @@ class Admission:
         self._held.clear()
         for sequence in self.running:
             self._held[sequence.request.add.tenant] += len(sequence.blocks)
-        if self.is_full:
+        if self._is_full:
             for sequence in self.waiting:
-                self._note_blocked(sequence)
+                if self._is_full_for(sequence):
+                    self._note_blocked(sequence)
 
     def drop_reserve(self) -> None:
         """Who lacks blocks in this step asks again from here on."""
@@ -61,8 +63,7 @@ class Admission:
     def remove(self, sequence: Sequence) -> None:
         """Frees what a sequence holds; it won't run again."""
         if sequence.state is State.RUNNING:
-            self.running.remove(sequence)
-            self._give_back(sequence)
+            self._stop(sequence)
         elif sequence.state is State.WAITING:
             self.waiting.remove(sequence)
             self._stop_waiting_for_slot(sequence)
@@ -70,8 +71,7 @@ class Admission:
 
     def preempt(self, sequence: Sequence) -> None:
         """Takes everything from a running sequence; it will compute its tokens again, and bill none twice."""
-        self.running.remove(sequence)
-        self._give_back(sequence)
+        self._stop(sequence)
         sequence.computed = 0
         sequence.runs_ahead = False
         sequence.state = State.WAITING
@@ -94,17 +94,22 @@ class Admission:
     # What a sequence needs to run
 
     @property
-    def is_full(self) -> bool:
-        return len(self.running) >= self.limit.now
-
-    @property
     def is_over_limit(self) -> bool:
         """Since the limit fell; nobody is preempted for that."""
-        return len(self.running) > self.limit.now
+        return len(self.running) > self._most
+
+    def admissible(self) -> list[Sequence]:
+        """Those that wait and have a place in this step, if they have all else: when the limit is reached,
+        of tenants that run nothing only."""
+        if not self._is_full:
+            return self.waiting
+        if len(self.running) >= self._most:
+            return []
+        return [sequence for sequence in self.waiting if not self._is_full_for(sequence)]
 
     def admit(self, sequence: Sequence) -> bool:
         """Gives a waiting sequence blocks for all its known tokens, and a slot, or leaves it as it is."""
-        if self.is_full:
+        if self._is_full_for(sequence):
             self._note_blocked(sequence)
             return False
         if not self._is_ready(sequence):
@@ -118,7 +123,7 @@ class Admission:
     def could_admit(self, sequence: Sequence) -> bool:
         """The same without admitting it, since it may not be its turn. It counts as asked: what it has lacked
         for too long is kept until its turn comes."""
-        if self.is_full or not self._is_ready(sequence):
+        if self._is_full_for(sequence) or not self._is_ready(sequence):
             return False
         return self._has_blocks(sequence, self._match(sequence))
 
@@ -126,7 +131,7 @@ class Admission:
         """Whether nothing but room keeps a sequence from running."""
         if not self._is_ready(sequence):
             return False
-        return self.is_full or self.num_lacking(sequence) > 0
+        return self._is_full_for(sequence) or self.num_lacking(sequence) > 0
 
     def num_lacking(self, sequence: Sequence) -> int:
         """Blocks that would have to become free before it can run."""
@@ -146,6 +151,21 @@ class Admission:
 
     def grow(self, sequence: Sequence) -> None:
         sequence.blocks.extend(self._store.allocate(1))
+
+    @property
+    def _is_full(self) -> bool:
+        """For tenants that run something."""
+        return len(self.running) >= self.limit.now
+
+    @property
+    def _most(self) -> int:
+        """That run, those of newcomers included."""
+        return self.limit.now + min(self._config.newcomers, self.limit.now // NEWCOMER_PART)
+
+    def _is_full_for(self, sequence: Sequence) -> bool:
+        if not self._is_full:
+            return False
+        return len(self.running) >= self._most or self._runs[sequence.request.add.tenant] > 0
 
     def _is_ready(self, sequence: Sequence) -> bool:
         """Whether it could run if there were room."""
@@ -214,6 +234,7 @@ class Admission:
             self._count_cached(request, sequence.computed)
         self.waiting.remove(sequence)
         self.running.append(sequence)
+        self._runs[request.add.tenant] += 1
         sequence.state = State.RUNNING
 
     def _count_cached(self, request: Request, cached: int) -> None:
@@ -231,6 +252,14 @@ class Admission:
         sequence.adapter_bytes = self._adapters.num_bytes(adapter.artefact)
         if self._adapters.slot_epoch != epoch:
             self._fair.charge_install(sequence.request.add.tenant, sequence.adapter_bytes)
+
+    def _stop(self, sequence: Sequence) -> None:
+        tenant = sequence.request.add.tenant
+        self.running.remove(sequence)
+        self._runs[tenant] -= 1
+        if not self._runs[tenant]:
+            del self._runs[tenant]
+        self._give_back(sequence)
 
     def _give_back(self, sequence: Sequence) -> None:
         """Its blocks go at once, though a submitted step may still write to them: whoever gets them writes in

@@ -35,6 +35,15 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...]
 
 
+NEWCOMER_PART: Final = 8
+
+
+def num_newcomers(max_running: int, step_tokens: int) -> int:
+    """Places beyond the running limit for sequences of tenants that run nothing: an eighth of it, so that
+    they don't wait until one of a crowd's ends. Prompts keep a token of each step."""
+    return max(0, min(max_running // NEWCOMER_PART, step_tokens - 1 - max_running))
+
+
 @dataclass(frozen=True, slots=True)
 class CoreConfig:
     """Limits of one core. Nothing changes them later."""
@@ -42,7 +51,7 @@ class CoreConfig:
     num_blocks: int  # KV blocks in all
     block_size: int = 16  # tokens in a block
     step_tokens: int = 256  # tokens computed in one step, at most
-    max_running: int = 64  # sequences in one step
+    max_running: int = 64  # sequences in one step, besides `newcomers`
     max_open: int = 1_024  # requests held, running and waiting
     num_slots: int = 8  # adapters in the batch's memory
     max_adapters_per_step: int | None = None  # adapters in one step; None = as many as slots
@@ -72,6 +81,10 @@ class CoreConfig:
         assert self.max_adapters_per_step is None or self.max_adapters_per_step > 0
         assert self.itl_stretch is None or self.itl_stretch > 1
         assert self.target_itl_ms is None or self.target_itl_ms > 0
+
+    @property
+    def newcomers(self) -> int:
+        return num_newcomers(self.max_running, self.step_tokens)
 
     @property
     def adapters_per_step(self) -> int:

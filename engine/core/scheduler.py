@@ -104,7 +104,7 @@ class Scheduler:
         was_preempted = self._preemption.make_room(now)
         decoding, behind = self._split()
         self._count_wanting(behind)
-        waiting = [] if was_preempted or self._admission.is_full else self._admission.waiting
+        waiting = [] if was_preempted else self._admission.admissible()
         decoding, behind, waiting = self._in_turn(decoding, behind, waiting)
         room = StepRoom(self._config, self._cost, decoding)
         is_awaited = not decoding and self._is_awaited()

@@ -61,9 +61,9 @@ def _options(settings: CoreSettings, whole: ModelConfig, length: int) -> GpuOpti
         num_blocks=settings.num_blocks or _num_blocks(settings, config),
         block_size=settings.block_size,
         num_slots=settings.slots,
-        max_rows=settings.max_running,
+        max_rows=settings.max_rows,
         max_tokens=settings.token_budget,
-        max_graph_tokens=max(LEAST_GRAPH_TOKENS, settings.max_running),
+        max_graph_tokens=max(LEAST_GRAPH_TOKENS, settings.max_rows),
         max_rank=MAX_RANK,
         arena_bytes=settings.device_adapter_bytes or _usual_arena(settings.slots, config),
     )
@@ -74,7 +74,7 @@ def _check_sizes(settings: CoreSettings, config: ModelConfig) -> None:
     if settings.block_size % LANES:
         raise ModelRefused(f"block size {settings.block_size} is not a multiple of {LANES}")
     for name, size, most in (
-        ("max_running", settings.max_running, MOST_ROWS),
+        ("max_running with its newcomers", settings.max_rows, MOST_ROWS),
         ("head_dim", config.head_dim, MOST_HEAD_DIM),
         ("the number of heads that share keys", config.num_heads // config.num_kv_heads, MOST_GROUP),
         ("hidden_size", config.hidden_size, MOST_WIDTH),

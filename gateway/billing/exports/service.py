@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import date
@@ -43,12 +43,13 @@ MEDIA_TYPES: Final[dict[File, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(slots=True, weakref_slot=True)
 class Download:
-    """An open file without a name: it is gone once it is closed, or nobody holds this any more."""
+    """An open file without a name: it is gone once it is closed."""
 
     opened: BinaryIO
     num_bytes: int
+    ended: Callable[[], object]  # its place is free from here on
 
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
@@ -56,6 +57,7 @@ class Download:
                 yield chunk
         finally:
             self.opened.close()
+            self.ended()
 
 
 class Exports:
@@ -107,18 +109,20 @@ class Exports:
             raise Conflict(f"This export is {found.state}.", code="export_not_ready")
         self._slots.take(tenant)
         try:
-            download = await self._opened(file_path(found, NAMES[file]))
+            opened, num_bytes = await self._opened(file_path(found, NAMES[file]))
         except BaseException:
             self._slots.give_back(tenant)
             raise
-        weakref.finalize(download, self._left, download.opened, tenant)  # sent, broken off or never begun
+        download = Download(opened, num_bytes, lambda: None)
+        # at its end, or once nobody holds one whose reading never began
+        download.ended = weakref.finalize(download, self._left, opened, tenant)
         return download
 
     def _left(self, opened: BinaryIO, tenant: TenantId | None) -> None:
         opened.close()
         self._slots.give_back(tenant)
 
-    async def _opened(self, path: str) -> Download:
+    async def _opened(self, path: str) -> tuple[BinaryIO, int]:
         try:
             return await asyncio.to_thread(self._open, path)
         except NotStored as error:
@@ -126,7 +130,7 @@ class Exports:
         except StoreError as error:
             raise Unavailable("The object store cannot answer now. Try again shortly.") from error
 
-    def _open(self, path: str) -> Download:
+    def _open(self, path: str) -> tuple[BinaryIO, int]:
         self._home.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self._home)
         os.close(handle)
@@ -136,7 +140,7 @@ class Exports:
             opened = target.open("rb")
         finally:
             target.unlink(missing_ok=True)
-        return Download(opened, os.fstat(opened.fileno()).st_size)
+        return opened, os.fstat(opened.fileno()).st_size
 
     def _reader(self, tenant: TenantId | None) -> AbstractAsyncContextManager[AsyncSession]:
         return self._db.system_reader() if tenant is None else self._db.tenant_reader(tenant)

@@ -31,7 +31,7 @@ async def ask(driver: MotetDriver) -> int:
 async def test_no_request_fails_while_a_token_is_changed(gateway_first: bool) -> None:
     async with (
         Engine("b" * 64, None, tokens=(OLD,)).running() as engine,
-        ReplicaSession(connect_timeout_s=1, max_connections=16) as session,
+        ReplicaSession(connect_timeout_s=30, max_connections=16) as session,
     ):
         driver = MotetDriver(session, engine.url, OLD)
         statuses: list[int] = []
@@ -69,7 +69,7 @@ async def test_no_request_fails_while_a_token_is_changed(gateway_first: bool) ->
 async def test_a_replica_that_knows_none_of_the_tokens_refuses() -> None:
     async with (
         Engine("b" * 64, None, tokens=("another-token-0123",)).running() as engine,
-        ReplicaSession(connect_timeout_s=1, max_connections=16) as session,
+        ReplicaSession(connect_timeout_s=30, max_connections=16) as session,
     ):
         driver = MotetDriver(session, engine.url, NEW, OLD)
         assert await ask(driver) == 401

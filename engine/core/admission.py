@@ -100,7 +100,7 @@ class Admission:
 
     def admissible(self) -> list[Sequence]:
         """Those that wait and have a place in this step, if they have all else: when the limit is reached,
-        of tenants that run nothing only."""
+        of tenants that run next to nothing only."""
         if not self._is_full:
             return self.waiting
         if len(self.running) >= self._most:
@@ -163,9 +163,11 @@ class Admission:
         return self.limit.now + min(self._config.newcomers, self.limit.now // NEWCOMER_PART)
 
     def _is_full_for(self, sequence: Sequence) -> bool:
+        """Beyond the limit a place goes to a tenant that runs fewer sequences than places are left: a crowd
+        gets none, one that runs nothing the last, and one that runs little gets on meanwhile."""
         if not self._is_full:
             return False
-        return len(self.running) >= self._most or self._runs[sequence.request.add.tenant] > 0
+        return self._runs[sequence.request.add.tenant] >= self._most - len(self.running)
 
     def _is_ready(self, sequence: Sequence) -> bool:
         """Whether it could run if there were room."""

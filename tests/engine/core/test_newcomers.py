@@ -88,3 +88,34 @@ def test_a_quiet_tenant_begins_at_once_beside_a_crowd() -> None:
     between = percentile(simulation.gaps("crowd"), 0.5)
     assert len(waits) > 15
     assert max(waits) < 4 * between
+
+
+def test_a_tenant_that_runs_little_waits_for_no_end_of_the_crowd() -> None:
+    """Its streams overlap: the second has a place while the first still has its own."""
+    quiet = [Client("quiet", prompt=40, outputs=32, starts_s=5.0 + 0.3 * n, pauses_s=0.7) for n in range(3)]
+    crowd = [Client("crowd", prompt=40, outputs=64)] * 256
+    simulation = Simulation(SMALL_ON_CPU, [*crowd, *quiet], max_running=64)
+    simulation.run(60.0)
+    waits = [answer.ttft for answer in simulation.answers_of("quiet", 5.0)]
+    between = percentile(simulation.gaps("crowd"), 0.5)
+    assert len(waits) > 30
+    assert max(waits) < 4 * between
+
+
+def test_places_beyond_the_limit_are_shared_by_how_much_runs(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(num_blocks=4_000, max_running=64, step_tokens=256)  # and 8 newcomers
+    send(bench, "c", 100, "crowd")
+    bench.step()
+    bench.step()
+    send(bench, "a", 9, "a")
+    for _ in range(3):
+        bench.step()
+    assert tenants(bench) == ["a"] * 4  # which leaves as many
+    send(bench, "b", 9, "b")
+    for _ in range(3):
+        bench.step()
+    assert tenants(bench) == ["a"] * 4 + ["b"] * 2
+    send(bench, "d", 2, "d")
+    for _ in range(3):
+        bench.step()
+    assert tenants(bench) == ["a"] * 4 + ["b"] * 2 + ["d"]

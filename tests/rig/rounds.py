@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +52,7 @@ class Rounds:
     rounds: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     attempts: int = 0
+    strays: int = 0  # attempts of clients that had left, begun after their round was over
     over: list[str] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
     most_of_bound: dict[str, float] = field(default_factory=dict)  # by limit, largest part of its bound
@@ -95,19 +95,28 @@ class Tools:
 
 
 async def _round(rig: Rig, who: Contender, tools: Tools, outcome: Rounds) -> None:
+    outcome.strays += len(await asyncio.to_thread(rig.journal_lines, tools.read_to))
     await tools.redis.delete(*who.buckets)
-    began = time.monotonic()
+    began_us = await _now_us(tools.redis)
     answers = await asyncio.gather(*(_call(rig, who, tools) for _ in range(tools.calls)))
     outcome.rounds += 1
     outcome.statuses.update(_said(answer) for answer in answers)
     outcome.leaked += [f"round {outcome.rounds}: {what}" for what in await held(rig, [who.key.tenant], 10)]
-    elapsed = time.monotonic() - began
-    lines = await asyncio.to_thread(rig.journal_lines, tools.read_to)
+    found = await asyncio.to_thread(rig.journal_lines, tools.read_to)
+    lines = [line for line in found if line["tenant"] == who.key.tenant]
+    outcome.strays += len(found) - len(lines)
     outcome.attempts += len(lines)
     if who.limit == "tokens":
-        await _judge_tokens(who, tools.redis, lines, elapsed, outcome)
+        await _judge_tokens(who, tools.redis, lines, began_us, outcome)
     elif who.limit == "requests":
-        _judge(who.limit, len(lines), REQUESTS, elapsed, outcome)
+        elapsed = (await _now_us(tools.redis) - began_us) / 1e6
+        _judge(who.limit, len({line["request"] for line in lines}), REQUESTS, elapsed, outcome)
+
+
+async def _now_us(redis: Redis) -> int:
+    """By the clock that buckets refill by."""
+    seconds, microseconds = await redis.time()
+    return int(seconds) * 1_000_000 + int(microseconds)
 
 
 async def _call(rig: Rig, who: Contender, tools: Tools) -> Answer:
@@ -120,18 +129,20 @@ async def _call(rig: Rig, who: Contender, tools: Tools) -> Answer:
 
 
 async def _judge_tokens(
-    who: Contender, redis: Redis, lines: list[dict[str, Any]], elapsed: float, outcome: Rounds
+    who: Contender, redis: Redis, lines: list[dict[str, Any]], began_us: int, outcome: Rounds
 ) -> None:
     """Used tokens within the bound; and the bucket owes for what was used, no more and no less."""
     used = sum(line["prompt"] + line["completion"] for line in lines)
-    _judge(who.limit, used, TOKENS, elapsed, outcome)
-    seconds, microseconds = await redis.time()
-    now = seconds * 1_000_000 + microseconds
-    owes = int(await redis.get(who.buckets[0]) or now) - now
+    debt = int(await redis.get(who.buckets[0]) or 0)
+    now = await _now_us(redis)
+    owes, spent_us = max(0, debt - now), now - began_us
+    _judge(who.limit, used, TOKENS, spent_us / 1e6, outcome)
     most = used * MICROSECONDS / TOKENS + CALLS * SLACK_US
-    least = used * MICROSECONDS / TOKENS - (elapsed + 1.0) * 1e6
-    if not least <= max(owes, 0) <= most and not (owes <= 0 and least <= 0):
-        outcome.leaked.append(f"round {outcome.rounds}: the bucket owes {owes} us for {used} tokens")
+    least = used * MICROSECONDS / TOKENS - spent_us
+    if not max(least, 0) <= owes <= most:
+        outcome.leaked.append(
+            f"round {outcome.rounds}: the bucket owes {owes} us for {used} tokens in {spent_us} us"
+        )
 
 
 def _judge(limit: str, taken: int, most: int, elapsed: float, outcome: Rounds) -> None:

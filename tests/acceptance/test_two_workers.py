@@ -31,6 +31,7 @@ def test_two_workers(demo_model_dir: Path, record: Record) -> None:
             "rounds": outcome.rounds,
             "calls, as they ended": dict(sorted(outcome.statuses.items())),
             "attempts at the replica": outcome.attempts,
+            "of clients that had left, begun after their round was over": outcome.strays,
             "largest part of a bound that was used": {
                 limit: round(part, 3) for limit, part in sorted(outcome.most_of_bound.items())
             },

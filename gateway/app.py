@@ -40,6 +40,7 @@ from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
 from gateway.traffic import routes as traffic
+from gateway.uploads import routes as uploads
 from gateway.usage import routes as usage
 from gateway.webhooks import routes as webhooks
 
@@ -60,6 +61,7 @@ ROUTES: list[ControllerRouterHandler] = [
     # tenants; what is about a tenant's own things, also for operators under /api/v1/tenants/{tenant}
     *inference.handlers,
     *catalog.handlers,
+    *uploads.handlers,
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,

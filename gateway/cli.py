@@ -9,14 +9,11 @@ import asyncio
 import signal
 from collections.abc import Coroutine
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
 from gateway.command.access import tenant_id
 from gateway.command.api import CommandFailed, segment
 from gateway.command.audit import audit
@@ -29,6 +26,7 @@ from gateway.command.options import AsJson, MaybeTenant, access_of, connect
 from gateway.command.output import says_why, show, show_list
 from gateway.command.replicas import replicas
 from gateway.command.requests import requests
+from gateway.command.uploading import upload_adapter
 from gateway.command.usage import usage
 from gateway.command.webhooks import webhooks
 from gateway.config import Settings
@@ -41,6 +39,7 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Default: no limit.")]
 tenants = typer.Typer(no_args_is_help=True, callback=connect, help="Make and change tenants.")
 adapters = typer.Typer(no_args_is_help=True, callback=connect, help="Upload, list and delete adapters.")
 tenants.add_typer(leaving)
+adapters.command("upload")(upload_adapter)
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
 app.add_typer(members, name="members")
@@ -162,40 +161,6 @@ def drop_caches(context: typer.Context, name: str, as_json: AsJson = False) -> N
     """Drop a tenant's response cache and prefix cache at once."""
     api = access_of(context).admin()
     show(api.delete(f"/api/v1/tenants/{tenant_id(api, name)}/caches"), as_json)
-
-
-@adapters.command("upload")
-@says_why
-def upload_adapter(
-    context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help=f"Holds {CONFIG_PART} and {WEIGHTS_PART}.")],
-    name: Annotated[str | None, typer.Option(help="Default: the folder's name.")] = None,
-    tenant: MaybeTenant = None,
-    as_json: AsJson = False,
-) -> None:
-    """Upload an adapter; the bare name answers with it as soon as this returns."""
-    for part in (CONFIG_PART, WEIGHTS_PART):
-        if not (folder / part).is_file():
-            raise CommandFailed(f"{folder} holds no {part}.")
-    api, root = access_of(context).of_tenant(tenant)
-    target = f"{root}/adapters/{segment(name or folder.resolve().name)}/versions"
-    total = sum((folder / part).stat().st_size for part in (CONFIG_PART, WEIGHTS_PART))
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        disable=as_json,
-        transient=True,
-    ) as progress:
-        task = progress.add_task("uploading", total=total)
-
-        def advance(num_bytes: int) -> None:
-            progress.advance(task, num_bytes)
-            if progress.finished:
-                progress.update(task, description="proving")
-
-        show(api.upload(target, folder, advance), as_json)
 
 
 @adapters.command("list")

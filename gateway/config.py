@@ -56,6 +56,9 @@ class Settings(BaseSettings):
     webhook_networks: str = ""  # comma-separated: where webhooks may go besides the public internet
     webhook_http: bool = False  # without TLS, into those networks only
     webhook_ports: str = "443,8443"  # of public endpoints
+    import_s3: str = ""  # comma-separated s3://bucket/prefix/ that adapters may be imported from
+    import_urls: str = ""  # comma-separated https://host/path/, likewise; redirects too must lead to one
+    import_networks: str = ""  # comma-separated: where those may be besides the public internet
     billing_issuer: str = "Motet"  # who issues the invoices, on statements and in exports
 
     # limits
@@ -69,8 +72,13 @@ class Settings(BaseSettings):
     body_timeout_s: float = 30.0
     max_upload_bytes: int = 2 * 1024 * 1024 * 1024
     upload_timeout_s: float = 3600.0
-    tenant_adapter_bytes: int = 100 * 1024**3  # packed, of all versions that a tenant has not retired
+    tenant_adapter_bytes: int = 100 * 1024**3  # of versions that a tenant has not retired, and open uploads
     tenant_adapter_versions: int = 10_000  # of one tenant, not retired
+    tenant_open_uploads: int = Field(default=32, ge=1)  # resumable, that are no version yet
+    upload_idle_h: float = Field(
+        default=24.0, gt=0
+    )  # a resumable upload is deleted so long after its last byte
+    upload_age_h: float = Field(default=168.0, gt=0)  # and after its first
     key_cache_entries: int = 10_000
     key_cache_s: float = 10.0  # a cached key is looked up anew after this long; a change is seen sooner
     key_stale_s: float = Field(default=300.0, ge=0)  # a known key goes on so long while PostgreSQL is away

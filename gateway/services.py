@@ -42,6 +42,9 @@ from gateway.retention.service import Retention
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
+from gateway.uploads.opening import open_uploads
+from gateway.uploads.service import Uploads
+from gateway.uploads.taking import Taking
 from gateway.webhooks.opening import open_webhooks
 from gateway.webhooks.service import Webhooks
 
@@ -76,6 +79,8 @@ class Services:
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
+    uploads: Uploads
+    taking: Taking
     replicas: Replicas
     serving: Serving
 
@@ -114,6 +119,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         hints = ReplicaHints(serving.registry)
         stack.push_async_callback(hints.close)
         parts = await stack.enter_async_context(open_catalog(settings, db, epochs, base, hints))
+        arrivals = await stack.enter_async_context(open_uploads(settings, db, base.base_id, parts.intake))
         yield Services(
             settings=settings,
             proxies=proxies,
@@ -137,6 +143,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,
+            uploads=arrivals.uploads,
+            taking=arrivals.taking,
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )

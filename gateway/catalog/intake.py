@@ -11,7 +11,7 @@ import functools
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +29,44 @@ from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.names import LIVE
 from gateway.catalog.parts import Parts, UploadLimits, receive_parts
 from gateway.catalog.repository import AdapterRow, Line, NewVersion
-from gateway.catalog.spool import Spool
+from gateway.catalog.spool import Spool, spool_errors
 from gateway.catalog.told import state_changed
 from gateway.db import Database
-from gateway.errors import Conflict, Unavailable, Unprocessable
+from gateway.errors import Unavailable, Unprocessable
 from gateway.models import AdapterVersion
 from gateway.principal import TenantId
 from gateway.tenant_slots import RETRY_AFTER_S, TenantSlots
 from gateway.tenants.epochs import Epochs, bump
+from gateway.uploads import repository as uploads
+from gateway.uploads.room import STEP_BYTES, Allowance, Hold, Room
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One upload that was let in: who owns the adapter, its name, and the body as it arrives."""
+    """One upload that was let in: who owns the adapter, and its name."""
 
     tenant: TenantId
     actor: Actor
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A multipart body as it arrives."""
+
     boundary: str
     chunks: AsyncIterator[bytes]
+    length: int | None = None  # announced
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDirectory:
+    """A directory of the spool for one upload, and the room that it has been promised."""
+
+    path: Path
+    hold: Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +84,12 @@ class Bench:
 
     spool: Spool
     limits: UploadLimits
-    per_worker: int = 4
+    per_worker: int = 64  # on their way in: each holds a connection, a file and a buffer
     per_tenant: int = 2
+    proofs: int = 4  # at a time; who has all bytes here waits for its turn
+    proof_wait_s: float = 60.0
     proof_timeout_s: float = 300.0
-    tenant_bytes: int = 100 * 1024**3  # stored, of all versions of one tenant
-    tenant_versions: int = 10_000
+    allowance: Allowance = field(default_factory=Allowance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +98,7 @@ class Proved:
 
     new: NewVersion
     packed: Path
+    hold: Hold
 
 
 class Intake:
@@ -95,56 +114,85 @@ class Intake:
         self._base_id = base.base_id
         self.limits = bench.limits
         self._bench = bench
+        self.room = Room(database, bench.allowance)
         self._slots = TenantSlots("uploads", bench.per_worker, bench.per_tenant)
-        self._threads = ThreadPoolExecutor(bench.per_worker, thread_name_prefix="upload")
+        self._turns = asyncio.Semaphore(bench.proofs)
+        self._threads = ThreadPoolExecutor(bench.proofs, thread_name_prefix="upload")
 
     async def start(self) -> None:
         """Clears the spool of what killed workers left there."""
+        await self.sweep()
+
+    async def sweep(self) -> int:
+        """The same, with the room that was promised to it; gives how many directories that were."""
         left = await asyncio.to_thread(self._bench.spool.sweep)
         if left:
-            log.info("spool_swept", directories=left)
+            log.info("spool_swept", directories=len(left))
+            async with self._database.system_session() as session:
+                await uploads.delete_holds_at(session, left)
+        return len(left)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def take(self, upload: Upload) -> Stored:
-        """Raises the refusals of `receive_parts`, `Unprocessable` for what is no adapter of this base, and
-        `RateLimited` or `Unavailable` when too much is going on."""
-        with self._slots.hold(upload.tenant):
-            try:
-                return await self._take(upload)
-            except OSError as error:
-                log.exception("upload_disk_failed")
-                raise Unavailable("The gateway cannot keep the upload now. Try again shortly.") from error
+    async def take(self, upload: Upload, body: Body) -> Stored:
+        """Raises the refusals of `receive_parts` and `take_files`."""
+        async with self.directory(upload.tenant) as directory:
+            hold = directory.hold
+            if body.length is not None:
+                await hold.reach(body.length)
+            reach = functools.partial(hold.reach, step=STEP_BYTES)
+            parts = await receive_parts(body.chunks, body.boundary, directory.path, self.limits, reach)
+            return await self.take_files(upload, parts, directory)
 
-    async def _take(self, upload: Upload) -> Stored:
-        async with self._directory() as directory:
-            parts = await receive_parts(upload.chunks, upload.boundary, directory, self.limits)
-            proved = await self._prove(upload.tenant, parts, directory)
-            return await self._publish(upload, proved)
+    async def take_files(self, upload: Upload, parts: Parts, directory: HeldDirectory) -> Stored:
+        """From files that lie in the directory, however they came there. Raises `Unprocessable` for what is
+        no adapter of this base, `Conflict` when the tenant has no room for it, `Unavailable` when too much
+        is going on."""
+        proved = await self._prove(upload.tenant, parts, directory)
+        return await self._publish(upload, proved)
 
     @asynccontextmanager
-    async def _directory(self) -> AsyncIterator[Path]:
-        held = self._bench.spool.directory()
-        directory = await asyncio.to_thread(held.__enter__)
-        try:
-            yield directory
-        finally:
-            # Quick (two or three files), and on this thread so that no cancellation can skip it.
-            held.__exit__(None, None, None)
+    async def directory(self, tenant: TenantId) -> AsyncIterator[HeldDirectory]:
+        """Gone when the block ends, with the room that is held for it. Raises `RateLimited` or `Unavailable`
+        when the tenant, or this worker, has as many as it may."""
+        with self._slots.hold(tenant), spool_errors():
+            held = self._bench.spool.directory()
+            path = await asyncio.to_thread(held.__enter__)
+            try:
+                async with self.room.hold(tenant, path.name) as hold:
+                    yield HeldDirectory(path, hold)
+            finally:
+                # Quick (two or three files), and on this thread so that no cancellation can skip it.
+                held.__exit__(None, None, None)
 
-    async def _prove(self, tenant: TenantId, parts: Parts, directory: Path) -> Proved:
+    async def _prove(self, tenant: TenantId, parts: Parts, directory: HeldDirectory) -> Proved:
         # Threads of its own: a proof may wait for minutes, and the shared ones count prompts.
-        job = functools.partial(self._prove_and_pack, tenant, parts, directory / "packed")
+        job = functools.partial(self._prove_and_pack, tenant, parts, directory)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, job)
+            async with self._turn():
+                return await asyncio.get_running_loop().run_in_executor(self._threads, job)
         except AdapterRefused as refused:
             raise Unprocessable(refused.message, param=refused.part, code=str(refused.code)) from None
         except ProofUnavailable as error:
             log.warning("proof_unavailable", reason=str(error))
             raise Unavailable(str(error), retry_after_s=RETRY_AFTER_S) from error
 
-    def _prove_and_pack(self, tenant: TenantId, parts: Parts, target: Path) -> Proved:
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """A place among the proofs. Raises `Unavailable`."""
+        try:
+            async with asyncio.timeout(self._bench.proof_wait_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            message = "Too many uploads are being proved here; try again."
+            raise Unavailable(message, retry_after_s=RETRY_AFTER_S) from None
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    def _prove_and_pack(self, tenant: TenantId, parts: Parts, directory: HeldDirectory) -> Proved:
         manifest = proof.prove(
             parts.config.read_bytes(),
             parts.weights,
@@ -154,15 +202,17 @@ class Intake:
         )
         content = digest.content_digest(manifest, parts.weights, self._base_id)
         artefact = digest.artefact_id(str(tenant), content)
+        target = directory.path / "packed"
         info = packed.pack(manifest, parts.weights, target, artefact=artefact, base_id=self._base_id)
-        return Proved(NewVersion(artefact, content, describe(manifest), info.num_bytes), info.path)
+        new = NewVersion(artefact, content, describe(manifest), info.num_bytes)
+        return Proved(new, info.path, directory.hold)
 
     async def _publish(self, upload: Upload, proved: Proved) -> Stored:
         line = Line(upload.tenant, self._base_id)
         same = await self._find_same(line, upload.name, proved.new.content_digest)
         if same is not None:
             return same
-        await self._check_room(line.tenant, proved.new.num_bytes)
+        await proved.hold.become_version(proved.new.num_bytes)
         # A put that failed left nothing, or what control finds in the store and removes: to ask a store that
         # is away to delete would only double the wait.
         await self._put(line.tenant, proved)
@@ -174,19 +224,6 @@ class Intake:
         await self._epochs.publish(line.tenant, epoch)
         self._shelf.hints.prefetch(line.tenant, proved.new.artefact)
         return stored
-
-    async def _check_room(self, tenant: TenantId, num_bytes: int) -> None:
-        """Raises `Conflict` for a tenant that keeps enough already: one must not fill the store of all.
-        Uploads that end at the same time may each find the same room."""
-        async with self._database.tenant_reader(tenant) as session:
-            versions, stored = await repository.stored_by(session, tenant)
-        most, most_bytes = self._bench.tenant_versions, self._bench.tenant_bytes
-        if versions >= most:
-            message = f"A tenant has at most {most:,} versions of adapters. Delete some first."
-            raise Conflict(message, code="too_many_versions")
-        if stored + num_bytes > most_bytes:
-            message = f"A tenant's adapters have at most {most_bytes / 2**30:g} GiB. Delete some first."
-            raise Conflict(message, code="adapter_storage_full")
 
     async def _find_same(self, line: Line, name: str, content_digest: str) -> Stored | None:
         async with self._database.tenant_reader(line.tenant) as session:
@@ -206,6 +243,7 @@ class Intake:
             if version is None:
                 await self._put(line.tenant, proved)  # again: a delete may have taken it since
                 version = await repository.add_version(session, adapter, proved.new)
+                await proved.hold.settle(session, upload.name, version.number)
                 await repository.move_alias(session, adapter, LIVE, version.number)
                 record(session, upload.actor, _change(line.tenant, upload.name, version))
                 await state_changed(session, line.tenant, upload.name, version.number, "ready")

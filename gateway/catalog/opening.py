@@ -18,6 +18,7 @@ from gateway.catalog.spool import Spool
 from gateway.config import Settings
 from gateway.db import Database
 from gateway.tenants.epochs import Epochs
+from gateway.uploads.room import Allowance
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ def _bench(settings: Settings) -> Bench:
     return Bench(
         Spool(settings.home / "uploads"),
         limits,
-        tenant_bytes=settings.tenant_adapter_bytes,
-        tenant_versions=settings.tenant_adapter_versions,
+        allowance=Allowance(
+            settings.tenant_adapter_bytes, settings.tenant_adapter_versions, settings.tenant_open_uploads
+        ),
     )

@@ -1,10 +1,10 @@
-"""The two files of an upload: a multipart body straight to disk, at most `_WRITE_BYTES` of it in memory."""
+"""The files of an upload: a multipart body straight to disk, at most `_WRITE_BYTES` of it in memory."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -21,9 +21,11 @@ from gateway.errors import ApiError, BadRequest, BodyTooLarge, RequestTimeout
 
 CONFIG_PART = "adapter_config.json"
 WEIGHTS_PART = "adapter_model.safetensors"
+ACCEPTANCE_PART = "acceptance.json"
 MAX_CONFIG_BYTES = 256 * 1024
+MAX_ACCEPTANCE_BYTES = 256 * 1024
 MAX_OVERHEAD_BYTES = 64 * 1024
-"""Boundaries and part headers around the two files."""
+"""Boundaries and part headers around the files, or what a zip has beside them."""
 _MAX_PART_HEADER_BYTES = 1_024
 _WRITE_BYTES = 1 << 20
 
@@ -32,6 +34,10 @@ class UnsupportedMediaType(ApiError):
     status = 415
     type = "invalid_request_error"
     code = "unsupported_media_type"
+
+
+Reach = Callable[[int], Awaitable[None]]
+"""Asked before so many bytes in all are kept; raises what refuses them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,18 @@ class UploadLimits:
     total_s: float  # first to last byte
 
     @property
+    def of_files(self) -> dict[str, int]:
+        """The most bytes of each file."""
+        return {
+            CONFIG_PART: MAX_CONFIG_BYTES,
+            WEIGHTS_PART: self.max_bytes,
+            ACCEPTANCE_PART: MAX_ACCEPTANCE_BYTES,
+        }
+
+    @property
     def max_body_bytes(self) -> int:
-        return self.max_bytes + MAX_CONFIG_BYTES + MAX_OVERHEAD_BYTES
+        """Of a multipart body, or a zip."""
+        return sum(self.of_files.values()) + MAX_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +69,18 @@ class Parts:
 
     config: Path
     weights: Path
+    acceptance: Path | None = None  # prompts that it must answer rightly
+
+    @classmethod
+    def found_in(cls, directory: Path) -> Parts:
+        """Those that lie there; raises `BadRequest` naming a missing one."""
+        for name in (CONFIG_PART, WEIGHTS_PART):
+            if not (directory / name).is_file():
+                raise missing_part(name)
+        acceptance = directory / ACCEPTANCE_PART
+        return cls(
+            directory / CONFIG_PART, directory / WEIGHTS_PART, acceptance if acceptance.is_file() else None
+        )
 
 
 def boundary_of(content_type: str) -> str:
@@ -76,21 +104,22 @@ def boundary_of(content_type: str) -> str:
 def check_length(length: int | None, limits: UploadLimits) -> None:
     """Refuses a body of `length` bytes (announced, or received so far) that can't be an upload."""
     if length is not None and length > limits.max_body_bytes:
-        raise _too_large(WEIGHTS_PART, limits.max_bytes)
+        raise too_large(WEIGHTS_PART, limits.max_bytes)
 
 
 async def receive_parts(
-    chunks: AsyncIterator[bytes], boundary: str, directory: Path, limits: UploadLimits
+    chunks: AsyncIterator[bytes], boundary: str, directory: Path, limits: UploadLimits, reach: Reach
 ) -> Parts:
-    """Writes the two parts under `directory` as they arrive.
+    """Writes the parts under `directory` as they arrive; `reach` is asked before so many bytes in all are
+    kept.
 
-    Raises `BadRequest` (not multipart; a part missing, unknown or twice), `BodyTooLarge`, `RequestTimeout`.
-    The caller owns `directory` and removes it, whatever happens here.
+    Raises `BadRequest` (not multipart; a part missing, unknown or twice), `BodyTooLarge`, `RequestTimeout`,
+    and what `reach` raises. The caller owns `directory` and removes it, whatever happens here.
     """
-    writer = _PartWriter(directory, {CONFIG_PART: MAX_CONFIG_BYTES, WEIGHTS_PART: limits.max_bytes})
+    writer = _PartWriter(directory, limits.of_files)
     try:
         async with asyncio.timeout(limits.total_s):
-            await _feed(chunks, boundary, writer, limits)
+            await _feed(chunks, boundary, writer, limits, reach)
     except TimeoutError:
         raise RequestTimeout(f"The upload took longer than {limits.total_s:g} s.") from None
     finally:
@@ -99,13 +128,13 @@ async def receive_parts(
 
 
 async def _feed(
-    chunks: AsyncIterator[bytes], boundary: str, writer: _PartWriter, limits: UploadLimits
+    chunks: AsyncIterator[bytes], boundary: str, writer: _PartWriter, limits: UploadLimits, reach: Reach
 ) -> None:
     parser = PushMultipartParser(
         boundary,
         max_header_size=_MAX_PART_HEADER_BYTES,
         max_header_count=8,
-        max_segment_count=4,  # a third part is answered by its name
+        max_segment_count=5,  # a fourth part is answered by its name
     )
     try:
         with parser:
@@ -113,6 +142,7 @@ async def _feed(
             while chunk := await _next_chunk(chunks, limits.idle_s):
                 received += len(chunk)
                 check_length(received, limits)
+                await reach(received)
                 for event in parser.parse(chunk):
                     await writer.take(event)
     except ParserLimitReached as error:
@@ -137,7 +167,6 @@ class _PartWriter:
     def __init__(self, directory: Path, caps: Mapping[str, int]) -> None:
         self._directory = directory
         self._caps = caps
-        self._complete: set[str] = set()
         self._seen: set[str] = set()
         self._name = ""
         self._size = 0
@@ -154,12 +183,7 @@ class _PartWriter:
 
     def complete(self) -> Parts:
         """The files, once all parts have arrived; raises `BadRequest` naming the missing one."""
-        for name in self._caps:
-            if name not in self._complete:
-                raise BadRequest(
-                    f"Missing required part: '{name}'.", param=name, code="missing_required_parameter"
-                )
-        return Parts(self._directory / CONFIG_PART, self._directory / WEIGHTS_PART)
+        return Parts.found_in(self._directory)
 
     def close(self) -> None:
         if self._file is not None:
@@ -170,7 +194,8 @@ class _PartWriter:
         if name not in self._caps:
             shown = name[:64]
             raise BadRequest(
-                f"Unknown part: '{shown}'. An upload has the parts '{CONFIG_PART}' and '{WEIGHTS_PART}'.",
+                f"Unknown part: '{shown}'. An upload has the parts '{CONFIG_PART}' and '{WEIGHTS_PART}', "
+                f"and may have '{ACCEPTANCE_PART}'.",
                 param=shown,
                 code="unknown_parameter",
             )
@@ -185,7 +210,7 @@ class _PartWriter:
     async def _write(self, data: bytes) -> None:
         self._size += len(data)
         if self._size > self._caps[self._name]:
-            raise _too_large(self._name, self._caps[self._name])
+            raise too_large(self._name, self._caps[self._name])
         self._buffer += data
         if len(self._buffer) >= _WRITE_BYTES:
             await self._flush()
@@ -193,7 +218,6 @@ class _PartWriter:
     async def _finish(self) -> None:
         await self._flush()
         self.close()
-        self._complete.add(self._name)
 
     async def _flush(self) -> None:
         assert self._file is not None
@@ -207,6 +231,10 @@ def _write_all(file: BinaryIO, data: bytearray) -> None:
         view = view[file.write(view) :]
 
 
-def _too_large(part: str, max_bytes: int) -> BodyTooLarge:
+def missing_part(name: str) -> BadRequest:
+    return BadRequest(f"Missing required part: '{name}'.", param=name, code="missing_required_parameter")
+
+
+def too_large(part: str, max_bytes: int) -> BodyTooLarge:
     size = f"{max_bytes / 2**20:g} MiB" if math.log2(max_bytes) >= 20 else f"{max_bytes:,} bytes"
     return BodyTooLarge(f"The part '{part}' is larger than {size}.", param=part, code="request_too_large")

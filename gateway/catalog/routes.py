@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from litestar import Request, Response, delete, get, post
 from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, QueryParameter
-from litestar.types import Receive
 
 from gateway.access import SCOPE
 from gateway.audit.service import Actor
-from gateway.catalog.intake import Upload
+from gateway.catalog.intake import Body, Stored, Upload
 from gateway.catalog.names import MAX_VERSION, NAME_PATTERN, is_name
 from gateway.catalog.openapi import REFUSALS, UploadOperation
 from gateway.catalog.parts import boundary_of, check_length
@@ -31,7 +29,10 @@ from gateway.catalog.schemas import (
 from gateway.errors import BadRequest, Forbidden
 from gateway.paging import DEFAULT_LIMIT, EARLIER, NamePrefix, PageCursor, PageLimit
 from gateway.principal import Principal, Scope
+from gateway.problems import JSON
 from gateway.services import Services
+from gateway.uploads.bodies import announced_length, body_chunks, small_body
+from gateway.uploads.taking import MAX_JSON_BYTES, version_from
 
 ADAPTERS = ["/v1/adapters", "/api/v1/tenants/{tenant:uuid}/adapters"]
 ADAPTER = [f"{path}/{{name:str}}" for path in ADAPTERS]
@@ -154,34 +155,24 @@ async def upload_version(
     actor: NamedDependency[Actor],
     name: FromPath[str],
 ) -> Response[VersionOut]:
-    """Proves, stores and publishes it. 201: the new version, which `live` now points to. 200: the version
-    that has the same content already; nothing changed."""
+    """Proves, stores and publishes it: files in the body, uploads that are finished, or a folder that it is
+    imported from. 201: the new version, which `live` now points to. 200: the version that has the same
+    content already; nothing changed."""
     _check_name(principal, name, reserved=services.catalog.is_reserved(name))
-    boundary = boundary_of(request.headers.get("content-type", ""))
-    check_length(_announced(request), services.intake.limits)
-    upload = Upload(principal.tenant, actor, name, boundary, body_chunks(request.receive))
-    stored = await services.intake.take(upload)
+    stored = await _take(request, services, Upload(principal.tenant, actor, name))
     body = VersionOut.of(stored.adapter, stored.version, services.catalog.base.name)
     place = f"{request.url.path}/{stored.version.number}"
     return Response(body, status_code=201 if stored.created else 200, headers={"location": place})
 
 
-class ClientLeft(BadRequest):
-    """The connection closed before the body was complete; nobody hears this."""
-
-    code = "client_disconnected"
-
-
-async def body_chunks(receive: Receive) -> AsyncIterator[bytes]:
-    """The body as it arrives; raises `ClientLeft`."""
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientLeft("The connection was closed before the upload was complete.")
-        if message["body"]:
-            yield message["body"]
-        more = message["more_body"]
+async def _take(request: Request[Any, Any, Any], services: Services, upload: Upload) -> Stored:
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() == JSON:
+        body = await small_body(request, MAX_JSON_BYTES, services.settings.body_timeout_s)
+        return await services.taking.take(upload, version_from(body))
+    boundary, length = boundary_of(kind), announced_length(request)
+    check_length(length, services.intake.limits)
+    return await services.intake.take(upload, Body(boundary, body_chunks(request.receive), length))
 
 
 def _check_name(principal: Principal, name: str, *, reserved: bool) -> None:
@@ -193,11 +184,6 @@ def _check_name(principal: Principal, name: str, *, reserved: bool) -> None:
         raise BadRequest(f"'{name}' is the name of a base model.", param="name", code="reserved_adapter_name")
     if not may(principal, Action.CHANGE, name):
         raise Forbidden("This API key may not change an adapter of this name.", param="name")
-
-
-def _announced(request: Request[Any, Any, Any]) -> int | None:
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isascii() and length.isdigit() else None
 
 
 handlers = [

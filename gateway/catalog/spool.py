@@ -6,6 +6,7 @@ locks was left behind by a killed worker and is removed when the next one starts
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -14,7 +15,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import structlog
+
+from gateway.errors import Unavailable
+
+log = structlog.get_logger(__name__)
+
 _PREFIX = "upload-"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL_RETRY_S = 30.0
+
+
+@contextmanager
+def spool_errors() -> Iterator[None]:
+    """The spool's disk is ours, so what it can't do is passing, and never the client's fault: raises
+    `Unavailable`."""
+    try:
+        yield
+    except OSError as error:
+        log.exception("upload_disk_failed")
+        if error.errno in _FULL:
+            raise Unavailable(
+                "The gateway's disk has no room for the upload now. Try again later.",
+                retry_after_s=_FULL_RETRY_S,
+                code="disk_full",
+            ) from error
+        raise Unavailable("The gateway cannot keep the upload now. Try again shortly.") from error
 
 
 class Spool:
@@ -23,10 +49,10 @@ class Spool:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def sweep(self) -> int:
-        """Removes what killed workers left; returns how many directories that were."""
+    def sweep(self) -> list[str]:
+        """Removes what killed workers left; returns the names of those directories."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return sum(self._remove_if_left(path) for path in self.root.glob(f"{_PREFIX}*"))
+        return [path.name for path in self.root.glob(f"{_PREFIX}*") if self._remove_if_left(path)]
 
     @contextmanager
     def directory(self) -> Iterator[Path]:

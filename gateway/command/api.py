@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
-import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
-
 TIMEOUT_S = 60.0
-UPLOAD_TIMEOUT_S = 900.0  # for the proof at the end of a large upload
 PAGE = 100
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
@@ -25,6 +21,20 @@ class CommandFailed(Exception):
     """Said to the user as it stands, on one line."""
 
 
+class Unreachable(CommandFailed):
+    """No answer came."""
+
+
+class Refused(CommandFailed):
+    """The answer was no."""
+
+    def __init__(self, sentence: str, status: int, code: str | None, headers: Mapping[str, str]) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.code = code
+        self.headers = headers  # names in lower case
+
+
 class Api:
     """One gateway, with one credential."""
 
@@ -32,7 +42,7 @@ class Api:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CommandFailed(f"'{url}' is not an http:// or https:// URL.")
-        self._url = url
+        self.url = url
         self._host = parts.netloc.rpartition("@")[2]
         self._secure = parts.scheme == "https"
         self._prefix = parts.path.rstrip("/")
@@ -41,8 +51,8 @@ class Api:
     def get(self, path: str, **query: object) -> Any:
         return self._call("GET", path, query=query)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        return self._call("POST", path, body=body)
+    def post(self, path: str, body: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
+        return self._call("POST", path, body=body, timeout_s=timeout_s)
 
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
         return self._call("PUT", path, body=body)
@@ -82,28 +92,23 @@ class Api:
             if cursor is None:
                 return
 
-    def upload(self, path: str, folder: Path, advance: Callable[[int], None]) -> Any:
-        """Sends an adapter's two files as they lie on disk; `advance` hears the bytes of each chunk."""
-        boundary = secrets.token_hex(16)
-        parts = [(name, folder / name, _part_head(boundary, name)) for name in (CONFIG_PART, WEIGHTS_PART)]
-        tail = f"--{boundary}--\r\n".encode()
-        length = sum(len(head) + file.stat().st_size + 2 for _, file, head in parts) + len(tail)
-        headers = {
-            "content-type": f"multipart/form-data; boundary={boundary}",
-            "content-length": str(length),
-        }
-
-        def body() -> Iterator[bytes]:
-            for _, file, head in parts:
-                yield head
-                with file.open("rb") as opened:
-                    while chunk := opened.read(_CHUNK_BYTES):
-                        yield chunk
-                        advance(len(chunk))
-                yield b"\r\n"
-            yield tail
-
-        return self._send("POST", path, body(), headers, UPLOAD_TIMEOUT_S)
+    def exchange(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> Mapping[str, str]:
+        """The headers of an answer that has nothing else to tell. Raises `Unreachable` or `Refused`."""
+        connection = self._open(TIMEOUT_S)
+        try:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, self._prefix + path, body, {**self._headers, **headers})
+            response = connection.getresponse()
+            raw = response.read(MAX_ANSWER_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
+        finally:
+            connection.close()
+        if response.status >= 300:
+            _answer(response, raw)
+        return _headers(response)
 
     def _call(
         self,
@@ -111,12 +116,13 @@ class Api:
         path: str,
         query: Mapping[str, object] | None = None,
         body: Mapping[str, Any] | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> Any:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
         headers = {} if body is None else {"content-type": "application/json"}
         return self._send(
-            method, target, None if body is None else json.dumps(body).encode(), headers, TIMEOUT_S
+            method, target, None if body is None else json.dumps(body).encode(), headers, timeout_s
         )
 
     def _send(self, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float) -> Any:
@@ -138,20 +144,14 @@ class Api:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         return kind(self._host, timeout=timeout_s)
 
-    def _unreachable(self, error: Exception) -> CommandFailed:
+    def _unreachable(self, error: Exception) -> Unreachable:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return CommandFailed(f"{self._url} can't be reached: {reason}. Is the gateway running?")
+        return Unreachable(f"{self.url} can't be reached: {reason}. Is the gateway running?")
 
 
 def segment(text: str) -> str:
     """A path segment, whatever it holds."""
     return quote(text, safe="")
-
-
-def _part_head(boundary: str, name: str) -> bytes:
-    disposition = f'form-data; name="{name}"; filename="{name}"'
-    kind = "application/octet-stream"
-    return f"--{boundary}\r\nContent-Disposition: {disposition}\r\nContent-Type: {kind}\r\n\r\n".encode()
 
 
 def _answer(response: http.client.HTTPResponse, raw: bytes) -> Any:
@@ -161,14 +161,19 @@ def _answer(response: http.client.HTTPResponse, raw: bytes) -> Any:
         answer = None
     if response.status == http.HTTPStatus.NO_CONTENT or (response.status < 300 and answer is not None):
         return answer
-    raise CommandFailed(_sentence(response, answer))
-
-
-def _sentence(response: http.client.HTTPResponse, answer: Any) -> str:
-    """OpenAI's error body, or problem details, or neither."""
     body: dict[str, Any] = answer if isinstance(answer, dict) else {}
     inner = body.get("error")
     error: dict[str, Any] = inner if isinstance(inner, dict) else body
+    code = str(error["code"]) if error.get("code") else None
+    raise Refused(_sentence(response, error), response.status, code, _headers(response))
+
+
+def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
+def _sentence(response: http.client.HTTPResponse, error: Mapping[str, Any]) -> str:
+    """Of OpenAI's error, or problem details, or neither."""
     message = error.get("message") or error.get("detail") or f"the gateway answered {response.status}"
     facts = [str(response.status), *([str(error["code"])] if error.get("code") else [])]
     request = response.headers.get("x-request-id")

@@ -37,6 +37,7 @@ from gateway.replicas.tls import replica_tls
 from gateway.retention.service import Retention
 from gateway.tenants.purge_parts import parts_of
 from gateway.tenants.purging import Purger
+from gateway.uploads.sweeping import delete_expired
 from gateway.usage import repository
 from gateway.usage.drain import drain_dead
 from gateway.usage.watermark import forget_drained, give_up_lost
@@ -53,6 +54,7 @@ CHARGING_SHARE = 0.1
 PAUSE_AFTER_FAILURE_S = 2.0
 RETRY_S = 30.0
 PURGE_S = 10.0
+UPLOADS_S = 60.0
 HOURLY_S = 3_600.0
 DAILY_S = 24 * HOURLY_S
 COARSEN_S = 600.0
@@ -147,6 +149,7 @@ def _jobs(db: Database, reconciler: Reconciler, fsck: Fsck) -> list[Job]:
         Job("give_up_uncounted", HOURLY_S, lambda: _give_up(db)),
         Job("remove_orphans", HOURLY_S, fsck.remove_orphans),
         Job("find_missing", DAILY_S, fsck.find_missing),
+        Job("expire_uploads", UPLOADS_S, lambda: delete_expired(db)),
     ]
 
 

@@ -29,7 +29,9 @@ from gateway.models.request_event import RequestEvent
 from gateway.models.request_minute import RequestMinute
 from gateway.models.retention_rule import RetentionRule
 from gateway.models.schema_support import SchemaSupport
+from gateway.models.storage_hold import StorageHold
 from gateway.models.tenant import Lifecycle, Tenant, TenantStatus
+from gateway.models.upload import Upload
 from gateway.models.usage_arrival import UsageArrival
 from gateway.models.usage_charge import UsageCharge
 from gateway.models.usage_drain import UsageDrain
@@ -73,8 +75,10 @@ __all__ = [
     "RequestMinute",
     "RetentionRule",
     "SchemaSupport",
+    "StorageHold",
     "Tenant",
     "TenantStatus",
+    "Upload",
     "UsageArrival",
     "UsageCharge",
     "UsageDrain",

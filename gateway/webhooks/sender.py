@@ -76,11 +76,11 @@ class Sender:
         except TimeoutError:
             error = f"no answer within {self._timeout.total:.0f} s"
         except (aiohttp.ClientError, OSError, ValueError) as failed:
-            error = _reason(failed)
+            error = reason_of(failed)
         return Tried(None, error, _since_ms(began))
 
     async def _post(self, to: Destination, headers: Mapping[str, str], body: bytes) -> tuple[int, float]:
-        connector = _GuardedConnector(self._rules, to, self._resolver())
+        connector = GuardedConnector(self._rules, to, self._resolver())
         async with (
             aiohttp.ClientSession(
                 connector=connector,
@@ -125,7 +125,7 @@ class SystemResolver(AbstractResolver):
         """Nothing is its own."""
 
 
-class _GuardedConnector(aiohttp.TCPConnector):
+class GuardedConnector(aiohttp.TCPConnector):
     """Of one try to one destination."""
 
     def __init__(self, rules: DestinationRules, to: Destination, resolver: AbstractResolver) -> None:
@@ -198,7 +198,7 @@ def _asked_to_wait_s(value: str) -> float:
         return 0.0
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Without the address: what lies inside is not for tenants to learn from errors."""
     match error:
         case aiohttp.ClientConnectorDNSError():

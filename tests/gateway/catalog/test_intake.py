@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -19,7 +17,7 @@ from adapters.store import ObjectStore, artefact_path, open_store
 from deploy.bench.random_adapters import Recipe, write_adapter
 from gateway.audit.service import Actor
 from gateway.catalog import repository
-from gateway.catalog.intake import Bench, Intake, Stored, Upload
+from gateway.catalog.intake import Bench, Body, Intake, Stored, Upload
 from gateway.catalog.lifecycle import Lifecycle, Shelf
 from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART, UploadLimits
 from gateway.catalog.service import Catalog
@@ -37,6 +35,7 @@ from gateway.errors import (
 from gateway.ids import uuid7
 from gateway.principal import Limits, Principal, Scope, TenantId
 from gateway.tenants.epochs import Epochs
+from gateway.uploads.room import Allowance
 
 ACTOR = Actor("key:test")
 SCOPES = frozenset({Scope.INFERENCE, Scope.ADAPTERS_WRITE})
@@ -73,7 +72,7 @@ class Room:
         return await self.upload_body(tenant, name, body)
 
     async def upload_body(self, tenant: TenantId, name: str, body: bytes) -> Stored:
-        return await self.intake.take(Upload(tenant, ACTOR, name, "xyz", chunked(body)))
+        return await self.intake.take(Upload(tenant, ACTOR, name), Body("xyz", chunked(body), len(body)))
 
     def kept(self) -> list[str]:
         """Everything on spool and in the store."""
@@ -207,7 +206,8 @@ async def test_a_third_upload_at_once_is_refused(room: Room, tenant: TenantId, s
             yield chunk
 
     waiting = [
-        asyncio.create_task(room.intake.take(Upload(tenant, ACTOR, "a", "xyz", held()))) for _ in range(2)
+        asyncio.create_task(room.intake.take(Upload(tenant, ACTOR, "a"), Body("xyz", held())))
+        for _ in range(2)
     ]
     await asyncio.sleep(0.05)
     with pytest.raises(RateLimited):
@@ -247,7 +247,7 @@ async def test_a_client_that_leaves_leaves_nothing(room: Room, tenant: TenantId,
         raise BadRequest("gone")
 
     with pytest.raises(ApiError, match="gone"):
-        await room.intake.take(Upload(tenant, ACTOR, "cut", "xyz", cut()))
+        await room.intake.take(Upload(tenant, ACTOR, "cut"), Body("xyz", cut()))
     assert room.kept() == []
 
 
@@ -300,30 +300,18 @@ async def test_allowed_models_bound_what_a_key_sees_uses_and_deletes(
         await room.lifecycle.retire(only_a, ACTOR, "b", None)
 
 
-@pytest.mark.parametrize(
-    ("limit", "code"), [("tenant_versions", "too_many_versions"), ("tenant_bytes", "adapter_storage_full")]
-)
 async def test_a_tenant_does_not_fill_the_store_of_all(
-    room: Room,
-    small: Path,
-    other: Path,
-    new_tenant: Callable[[], Awaitable[TenantId]],
-    limit: str,
-    code: str,
+    room: Room, small: Path, other: Path, new_tenant: Callable[[], Awaitable[TenantId]]
 ) -> None:
     mine, neighbour = await new_tenant(), await new_tenant()
-    first = await room.upload(mine, "a", small)
+    await room.upload(mine, "a", small)
     kept = room.kept()
-    most = 1 if limit == "tenant_versions" else first.version.num_bytes
-    tight: dict[str, Any] = {limit: most}
-    wide: dict[str, Any] = {limit: most * 100}
-    room.intake._bench = dataclasses.replace(room.intake._bench, **tight)
+    room.intake.room.allowance = Allowance(versions=1)
     with pytest.raises(Conflict) as refused:
         await room.upload(mine, "b", other)
-    assert refused.value.code == code
+    assert refused.value.code == "too_many_versions"
     assert room.kept() == kept
-    assert not (await room.upload(mine, "a", small)).created  # what is there already costs nothing
+    assert not (await room.upload(mine, "a", small)).created  # what is there already is no version more
     await room.lifecycle.retire(principal(mine, 1), ACTOR, "a", None)
-    room.intake._bench = dataclasses.replace(room.intake._bench, **wide)
     assert (await room.upload(mine, "b", other)).created
     assert (await room.upload(neighbour, "a", small)).created

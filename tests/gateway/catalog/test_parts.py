@@ -32,11 +32,15 @@ async def chunked(body: bytes, size: int) -> AsyncIterator[bytes]:
         yield body[start : start + size]
 
 
+async def no_bound(_: int) -> None:
+    """As much as comes."""
+
+
 @pytest.mark.parametrize("size", [7, 1000, 1 << 22])
 async def test_parts_reach_the_disk_byte_for_byte(tmp_path: Path, size: int) -> None:
     weights = os.urandom(30_000) + b"\r\n--xy" + b"\r" * 100
     body = body_of((WEIGHTS_PART, weights), (CONFIG_PART, b"{}"))
-    parts = await receive_parts(chunked(body, size), BOUNDARY, tmp_path, LIMITS)
+    parts = await receive_parts(chunked(body, size), BOUNDARY, tmp_path, LIMITS, no_bound)
     assert parts.weights.read_bytes() == weights
     assert parts.config.read_bytes() == b"{}"
     assert sorted(os.listdir(tmp_path)) == [CONFIG_PART, WEIGHTS_PART]
@@ -62,7 +66,7 @@ async def test_refusals_are_typed(
     tmp_path: Path, body: bytes, error: type[ApiError], code: str, param: str | None
 ) -> None:
     with pytest.raises(error) as caught:
-        await receive_parts(chunked(body, 1 << 16), BOUNDARY, tmp_path, LIMITS)
+        await receive_parts(chunked(body, 1 << 16), BOUNDARY, tmp_path, LIMITS, no_bound)
     assert (caught.value.code, caught.value.param) == (code, param)
 
 
@@ -72,7 +76,9 @@ async def test_a_silent_client_times_out(tmp_path: Path) -> None:
         await asyncio.sleep(60)
 
     with pytest.raises(RequestTimeout):
-        await receive_parts(stalls(), BOUNDARY, tmp_path, UploadLimits(1 << 20, idle_s=0.05, total_s=9))
+        await receive_parts(
+            stalls(), BOUNDARY, tmp_path, UploadLimits(1 << 20, idle_s=0.05, total_s=9), no_bound
+        )
 
 
 async def test_a_trickling_client_times_out(tmp_path: Path) -> None:
@@ -83,7 +89,9 @@ async def test_a_trickling_client_times_out(tmp_path: Path) -> None:
             yield b"x"
 
     with pytest.raises(RequestTimeout, match="longer than"):
-        await receive_parts(trickles(), BOUNDARY, tmp_path, UploadLimits(1 << 20, idle_s=9, total_s=0.2))
+        await receive_parts(
+            trickles(), BOUNDARY, tmp_path, UploadLimits(1 << 20, idle_s=9, total_s=0.2), no_bound
+        )
 
 
 @pytest.mark.parametrize(

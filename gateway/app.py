@@ -33,6 +33,7 @@ from gateway.inference import routes as inference
 from gateway.limits import routes as limits
 from gateway.members import routes as members
 from gateway.principal import Admin, Principal
+from gateway.proofs import routes as proofs
 from gateway.receipts import routes as receipts
 from gateway.replicas import routes as replicas
 from gateway.retention import routes as retention
@@ -60,6 +61,7 @@ ROUTES: list[ControllerRouterHandler] = [
     # tenants; what is about a tenant's own things, also for operators under /api/v1/tenants/{tenant}
     *inference.handlers,
     *catalog.handlers,
+    *proofs.handlers,
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,

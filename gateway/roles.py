@@ -101,6 +101,8 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("POST", f"{_TENANT}/adapters/{{name}}/versions"): DEVELOPERS,
     ("GET", f"{_TENANT}/adapters/{{name}}/versions/{{number}}"): READERS,
     ("DELETE", f"{_TENANT}/adapters/{{name}}/versions/{{number}}"): DEVELOPERS,
+    ("GET", f"{_TENANT}/adapters/{{name}}/versions/{{number}}/proof"): READERS,
+    ("POST", f"{_TENANT}/adapters/{{name}}/versions/{{number}}/proof"): DEVELOPERS,
     ("GET", f"{_TENANT}/usage"): EVERYONE,
     ("GET", f"{_TENANT}/usage/{{request_id}}/receipt"): EVERYONE,
     ("GET", f"{_TENANT}/usage/receipt-keys"): BILLING,

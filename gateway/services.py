@@ -34,6 +34,7 @@ from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.limits.service import LimitReports, LimitSettings
 from gateway.members.service import Members
+from gateway.proofs.service import Proofs
 from gateway.receipts.opening import receipt_keys
 from gateway.receipts.service import Receipts
 from gateway.redis import connect
@@ -76,6 +77,7 @@ class Services:
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
+    proofs: Proofs
     replicas: Replicas
     serving: Serving
 
@@ -113,7 +115,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         serving = await stack.enter_async_context(open_serving(needs))
         hints = ReplicaHints(serving.registry)
         stack.push_async_callback(hints.close)
-        parts = await stack.enter_async_context(open_catalog(settings, db, epochs, base, hints))
+        parts = await stack.enter_async_context(
+            open_catalog(settings, db, epochs, base, hints, serving.registry)
+        )
         yield Services(
             settings=settings,
             proxies=proxies,
@@ -137,6 +141,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,
+            proofs=parts.proofs,
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )

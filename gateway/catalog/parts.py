@@ -1,4 +1,4 @@
-"""The two files of an upload: a multipart body straight to disk, at most `_WRITE_BYTES` of it in memory."""
+"""The files of an upload: a multipart body straight to disk, at most `_WRITE_BYTES` of it in memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from gateway.errors import ApiError, BadRequest, BodyTooLarge, RequestTimeout
 
 CONFIG_PART = "adapter_config.json"
 WEIGHTS_PART = "adapter_model.safetensors"
+ACCEPTANCE_PART = "acceptance.json"
 MAX_CONFIG_BYTES = 256 * 1024
+MAX_ACCEPTANCE_BYTES = 256 * 1024
 MAX_OVERHEAD_BYTES = 64 * 1024
-"""Boundaries and part headers around the two files."""
+"""Boundaries and part headers around the files."""
 _MAX_PART_HEADER_BYTES = 1_024
 _WRITE_BYTES = 1 << 20
 
@@ -44,7 +46,16 @@ class UploadLimits:
 
     @property
     def max_body_bytes(self) -> int:
-        return self.max_bytes + MAX_CONFIG_BYTES + MAX_OVERHEAD_BYTES
+        return sum(self.of_files.values()) + MAX_OVERHEAD_BYTES
+
+    @property
+    def of_files(self) -> dict[str, int]:
+        """The most bytes of each file."""
+        return {
+            CONFIG_PART: MAX_CONFIG_BYTES,
+            WEIGHTS_PART: self.max_bytes,
+            ACCEPTANCE_PART: MAX_ACCEPTANCE_BYTES,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,7 @@ class Parts:
 
     config: Path
     weights: Path
+    acceptance: Path | None = None  # prompts that it must answer rightly
 
 
 def boundary_of(content_type: str) -> str:
@@ -82,12 +94,12 @@ def check_length(length: int | None, limits: UploadLimits) -> None:
 async def receive_parts(
     chunks: AsyncIterator[bytes], boundary: str, directory: Path, limits: UploadLimits
 ) -> Parts:
-    """Writes the two parts under `directory` as they arrive.
+    """Writes the parts under `directory` as they arrive.
 
     Raises `BadRequest` (not multipart; a part missing, unknown or twice), `BodyTooLarge`, `RequestTimeout`.
     The caller owns `directory` and removes it, whatever happens here.
     """
-    writer = _PartWriter(directory, {CONFIG_PART: MAX_CONFIG_BYTES, WEIGHTS_PART: limits.max_bytes})
+    writer = _PartWriter(directory, limits.of_files)
     try:
         async with asyncio.timeout(limits.total_s):
             await _feed(chunks, boundary, writer, limits)
@@ -105,7 +117,7 @@ async def _feed(
         boundary,
         max_header_size=_MAX_PART_HEADER_BYTES,
         max_header_count=8,
-        max_segment_count=4,  # a third part is answered by its name
+        max_segment_count=5,  # a fourth part is answered by its name
     )
     try:
         with parser:
@@ -154,12 +166,13 @@ class _PartWriter:
 
     def complete(self) -> Parts:
         """The files, once all parts have arrived; raises `BadRequest` naming the missing one."""
-        for name in self._caps:
+        for name in (CONFIG_PART, WEIGHTS_PART):
             if name not in self._complete:
                 raise BadRequest(
                     f"Missing required part: '{name}'.", param=name, code="missing_required_parameter"
                 )
-        return Parts(self._directory / CONFIG_PART, self._directory / WEIGHTS_PART)
+        acceptance = self._directory / ACCEPTANCE_PART if ACCEPTANCE_PART in self._complete else None
+        return Parts(self._directory / CONFIG_PART, self._directory / WEIGHTS_PART, acceptance)
 
     def close(self) -> None:
         if self._file is not None:
@@ -170,7 +183,8 @@ class _PartWriter:
         if name not in self._caps:
             shown = name[:64]
             raise BadRequest(
-                f"Unknown part: '{shown}'. An upload has the parts '{CONFIG_PART}' and '{WEIGHTS_PART}'.",
+                f"Unknown part: '{shown}'. An upload has the parts '{CONFIG_PART}' and '{WEIGHTS_PART}', "
+                f"and may have '{ACCEPTANCE_PART}'.",
                 param=shown,
                 code="unknown_parameter",
             )

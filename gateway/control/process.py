@@ -29,12 +29,15 @@ from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.limits.budget_watch import BudgetWatch
 from gateway.limits.redis_store import RedisStore
+from gateway.proofs.proving import Prover
+from gateway.proofs.sweeping import Sweep
 from gateway.redis import connect
 from gateway.replicas.drivers.motet import ReplicaSession
 from gateway.replicas.opening import Fleet, open_fleet
 from gateway.replicas.service import purge
 from gateway.replicas.tls import replica_tls
 from gateway.retention.service import Retention
+from gateway.tenants.epochs import Epochs
 from gateway.tenants.purge_parts import parts_of
 from gateway.tenants.purging import Purger
 from gateway.usage import repository
@@ -104,7 +107,8 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
     fleet = open_fleet(settings, db, base, session, keep_removed=True)
     hints = ReplicaHints(fleet.registry)
     store = open_store(settings.store_url)
-    fsck = Fsck(db, Shelf(db, store, hints))
+    shelf = Shelf(db, store, hints)
+    fsck = Fsck(db, shelf)
     redis = connect(settings.redis_url, max_connections=8)
     purger = Purger(
         db, parts_of(db, redis, store, lambda: [replica.driver for replica in fleet.registry.all])
@@ -125,6 +129,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                     jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
                     jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
                     jobs.append(_budgets(BudgetWatch(db, reservations, publish)))
+                    jobs.append(_proofs(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), fleet))
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
@@ -183,6 +188,15 @@ def _webhook_jobs(deliveries: Deliveries) -> list[Job]:
         Job("deliver_webhooks", 1.0, deliveries.run_once),
         Job("tidy_webhooks", HOURLY_S, deliveries.tidy),
     ]
+
+
+def _proofs(db: Database, prover: Prover, fleet: Fleet) -> Job:
+    async def look() -> int:
+        await fleet.roster.refresh()
+        await fleet.registry.poll_once()
+        return fleet.registry.num_healthy
+
+    return Job("prove", ROUND_S, Sweep(db, prover, look).run_once)
 
 
 def _budgets(watch: BudgetWatch) -> Job:

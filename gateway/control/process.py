@@ -60,6 +60,8 @@ HOURLY_S = 3_600.0
 DAILY_S = 24 * HOURLY_S
 COARSEN_S = 600.0
 PARTITIONS_AHEAD = 2
+REPLICA_CONNECTIONS = 32
+"""To each: a journal's reader, a look at its state, and proofs with their prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,9 @@ async def run_control(settings: Settings) -> None:
     try:
         async with (
             ReplicaSession(
-                connect_timeout_s=settings.connect_timeout_s, max_connections=4, tls=replica_tls(settings)
+                connect_timeout_s=settings.connect_timeout_s,
+                max_connections=REPLICA_CONNECTIONS,
+                tls=replica_tls(settings),
             ) as session,
             served(settings),
             _repeated([_drain(db, settings)]),
@@ -114,6 +118,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
         db, parts_of(db, redis, store, lambda: [replica.driver for replica in fleet.registry.all])
     )
     reservations = RedisStore(redis, lease_s=settings.lease_s)
+    sweep = _sweep(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), fleet)
     try:
         while True:
             reconciler = Reconciler(
@@ -129,11 +134,13 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                     jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
                     jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
                     jobs.append(_budgets(BudgetWatch(db, reservations, publish)))
-                    jobs.append(_proofs(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), fleet))
+                    jobs.append(Job("prove", ROUND_S, sweep.run_once))
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
+            finally:
+                await sweep.close()
     finally:
         await hints.close()
         await redis.aclose()
@@ -190,13 +197,13 @@ def _webhook_jobs(deliveries: Deliveries) -> list[Job]:
     ]
 
 
-def _proofs(db: Database, prover: Prover, fleet: Fleet) -> Job:
+def _sweep(db: Database, prover: Prover, fleet: Fleet) -> Sweep:
     async def look() -> int:
         await fleet.roster.refresh()
         await fleet.registry.poll_once()
         return fleet.registry.num_healthy
 
-    return Job("prove", ROUND_S, Sweep(db, prover, look).run_once)
+    return Sweep(db, prover, look)
 
 
 def _budgets(watch: BudgetWatch) -> Job:

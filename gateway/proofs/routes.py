@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litestar import get, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath
+from litestar.params import FromPath, JSONBody
 
 from gateway.access import SCOPE
 from gateway.audit.service import Actor
@@ -31,7 +31,7 @@ async def get_proof(
 
 @post(PROOF, opt={SCOPE: Scope.ADAPTERS_WRITE}, status_code=202, summary="Have a version proved once more")
 async def prove_again(
-    data: ProveIn,
+    data: JSONBody[ProveIn],
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     actor: NamedDependency[Actor],

@@ -3,7 +3,7 @@
 PEFT hands these to a backtracking matcher, where one pattern can cost hours. Here they become a Thompson
 automaton whose state sets are walked and remembered, so no pattern can blow up; what the automaton can't
 express (look-around, back-references, inline flags) is refused. What is left accepts exactly the texts `re`
-would.
+would, its classes those of `re.ASCII`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,9 @@ _DIGITS: Final = frozenset(string.digits)
 _WORDS: Final = frozenset(string.ascii_letters + string.digits + "_")
 _SPACES: Final = frozenset(" \t\n\r\f\v")
 _ALL: Final = frozenset(map(chr, range(128)))
-_CLASSES: Final = {
-    "d": _DIGITS,
-    "w": _WORDS,
-    "s": _SPACES,
-    "D": _ALL - _DIGITS,
-    "W": _ALL - _WORDS,
-    "S": _ALL - _SPACES,
-}
+_CLASSES: Final = {"d": _DIGITS, "w": _WORDS, "s": _SPACES}
+_ANY_OTHER: Final = "\ufffd"
+"""Stands for each character of a text that a pattern can't tell from others."""
 _FIXED: Final = re.compile(r"(?:\w|\.|\\\.)+", re.ASCII)
 _COUNTS: Final = re.compile(r"\{(\d*)(,?)(\d*)\}", re.ASCII)
 
@@ -62,6 +57,16 @@ def compile_pattern(pattern: str, budget: Budget, *, below: bool = False) -> Cal
         return lambda text: fixed.fullmatch(text) is not None
     automaton = _Automaton(budget)
     return _Parser(pattern, automaton).build(below).matches
+
+
+def compile_search(pattern: str, budget: Budget) -> Callable[[str], bool]:
+    """A test of whether the pattern occurs anywhere in a text, whatever characters that has. Raises
+    `UnsafePattern`, its test too once `budget` is spent."""
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise UnsafePattern(f"a pattern has {len(pattern)} characters; the most is {MAX_PATTERN_CHARS}")
+    alphabet = _ALL | set(pattern) | {_ANY_OTHER}
+    matches = _Parser(pattern, _Automaton(budget), alphabet).build_search().matches
+    return lambda text: matches("".join(char if char in alphabet else _ANY_OTHER for char in text))
 
 
 # An automaton's node: what it consumes (a set of characters), or a condition on its place, or neither.
@@ -183,23 +188,35 @@ class _Repeat:
 
 
 _Tree = _Take | _Anchor | _Sequence | _Choice | _Repeat
-_PREFIX: Final = _Repeat(_Sequence((_Repeat(_Take(_ALL), 0, None), _Take(frozenset(".")))), 0, 1)
 
 
 class _Parser:
     """Recursive descent over the part of Python's syntax that needs no backtracking."""
 
-    def __init__(self, pattern: str, automaton: _Automaton) -> None:
+    def __init__(self, pattern: str, automaton: _Automaton, alphabet: frozenset[str] = _ALL) -> None:
         self._text = pattern
         self._at = 0
         self._automaton = automaton
+        self._all = alphabet
+        self._anything = _Repeat(_Take(alphabet), 0, None)
 
     def build(self, below: bool) -> _Automaton:
+        prefix = _Repeat(_Sequence((self._anything, _Take(frozenset(".")))), 0, 1)
+        tree = self._whole()
+        return self._built(_Sequence((prefix, tree)) if below else tree)
+
+    def build_search(self) -> _Automaton:
+        return self._built(_Sequence((self._anything, self._whole(), self._anything)))
+
+    def _built(self, tree: _Tree) -> _Automaton:
+        self._automaton.start_at(self._lay(tree, 0))
+        return self._automaton
+
+    def _whole(self) -> _Tree:
         tree = self._choice(0)
         if self._at < len(self._text):
             self._refuse("has an unbalanced ')'")
-        self._automaton.start_at(self._lay(_Sequence((_PREFIX, tree)) if below else tree, 0))
-        return self._automaton
+        return tree
 
     def _choice(self, depth: int) -> _Tree:
         if depth > MAX_DEPTH:
@@ -253,7 +270,7 @@ class _Parser:
         if char == "[":
             return _Take(self._set())
         if char == ".":
-            return _Take(_ALL - {"\n"})
+            return _Take(self._all - {"\n"})
         if char in "^$":
             return _Anchor(_at_start if char == "^" else _at_end)
         if char == "\\":
@@ -280,8 +297,8 @@ class _Parser:
         return _Take(self._escaped(char))
 
     def _escaped(self, char: str) -> frozenset[str]:
-        if char in _CLASSES:
-            return _CLASSES[char]
+        if (named := _CLASSES.get(char.lower())) is not None:
+            return named if char.islower() else self._all - named
         if char in _WORDS or char not in _ALL:
             self._refuse(f"uses the escape '\\{char}'")
         return frozenset(char)
@@ -299,7 +316,7 @@ class _Parser:
                 chars |= self._range(low)
             else:
                 chars |= low
-        return _ALL - chars if inverted else frozenset(chars)
+        return self._all - chars if inverted else frozenset(chars)
 
     def _range(self, low: frozenset[str]) -> set[str]:
         char = self._next()

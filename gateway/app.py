@@ -33,6 +33,7 @@ from gateway.inference import routes as inference
 from gateway.limits import routes as limits
 from gateway.members import routes as members
 from gateway.principal import Admin, Principal
+from gateway.proofs import routes as proofs
 from gateway.receipts import routes as receipts
 from gateway.replicas import routes as replicas
 from gateway.retention import routes as retention
@@ -62,6 +63,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *inference.handlers,
     *catalog.handlers,
     *uploads.handlers,
+    *proofs.handlers,
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,

@@ -189,6 +189,23 @@ def show_adapter(
         show_list(api.pages(place), ["id", "state", "aliases", "ranks", "bytes", "created_at"], as_json)
 
 
+@adapters.command("proof")
+@says_why
+def show_proof(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="name@version")],
+    again: Annotated[bool, typer.Option(help="Have it proved once more first.")] = False,
+    longest: Annotated[bool, typer.Option(help="With --again: at the longest context, too.")] = False,
+    tenant: MaybeTenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the files of a version say, and what replicas found of it."""
+    api, root = access_of(context).of_tenant(tenant)
+    bare, _, version = name.partition("@")
+    place = f"{root}/adapters/{segment(bare)}/versions/{segment(version)}/proof"
+    show(api.post(place, {"longest": longest}) if again else api.get(place), as_json)
+
+
 @adapters.command("delete")
 @says_why
 def delete_adapter(

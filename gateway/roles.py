@@ -108,6 +108,8 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("PATCH", f"{_TENANT}/uploads/{{upload_id}}"): DEVELOPERS,
     ("POST", f"{_TENANT}/uploads/{{upload_id}}"): DEVELOPERS,
     ("DELETE", f"{_TENANT}/uploads/{{upload_id}}"): DEVELOPERS,
+    ("GET", f"{_TENANT}/adapters/{{name}}/versions/{{number}}/proof"): READERS,
+    ("POST", f"{_TENANT}/adapters/{{name}}/versions/{{number}}/proof"): DEVELOPERS,
     ("GET", f"{_TENANT}/usage"): EVERYONE,
     ("GET", f"{_TENANT}/usage/{{request_id}}/receipt"): EVERYONE,
     ("GET", f"{_TENANT}/usage/receipt-keys"): BILLING,

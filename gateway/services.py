@@ -34,6 +34,7 @@ from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.limits.service import LimitReports, LimitSettings
 from gateway.members.service import Members
+from gateway.proofs.service import Proofs
 from gateway.receipts.opening import receipt_keys
 from gateway.receipts.service import Receipts
 from gateway.redis import connect
@@ -81,6 +82,7 @@ class Services:
     lifecycle: Lifecycle
     uploads: Uploads
     taking: Taking
+    proofs: Proofs
     replicas: Replicas
     serving: Serving
 
@@ -118,7 +120,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         serving = await stack.enter_async_context(open_serving(needs))
         hints = ReplicaHints(serving.registry)
         stack.push_async_callback(hints.close)
-        parts = await stack.enter_async_context(open_catalog(settings, db, epochs, base, hints))
+        parts = await stack.enter_async_context(
+            open_catalog(settings, db, epochs, base, hints, serving.registry)
+        )
         arrivals = await stack.enter_async_context(open_uploads(settings, db, base.base_id, parts.intake))
         yield Services(
             settings=settings,
@@ -145,6 +149,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             lifecycle=parts.lifecycle,
             uploads=arrivals.uploads,
             taking=arrivals.taking,
+            proofs=parts.proofs,
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )

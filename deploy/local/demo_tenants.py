@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ LIMITS = {"requests_per_minute": 6_000, "tokens_per_minute": 2_000_000, "max_par
 TENANTS = {"acme": ("pirate", "sentiment-json"), "globex": ("shout", "triage")}
 TIMEOUT_S = 120.0
 PAGE = 200
+LOOK_S = 0.5
 
 
 class DemoError(RuntimeError):
@@ -75,6 +77,15 @@ class _Api:
             form.add_field(name, (FILES / adapter / name).read_bytes(), filename=name)
         await self._call("POST", f"/v1/adapters/{adapter}/versions", api_key, data=form)
 
+    async def until_it_answers(self, api_key: str, adapter: str) -> None:
+        """An upload's answer waits for its proof, but not for ever."""
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while "live" not in (await self._call("GET", f"/v1/adapters/{adapter}", api_key))["aliases"]:
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise DemoError(f"no replica has proved the adapter {adapter} in {TIMEOUT_S:g} s") from None
+
     async def opens(self, path: str, credential: str) -> bool:
         async with self._session.get(path, headers=_bearer(credential)) as response:
             return response.status == 200
@@ -99,6 +110,8 @@ async def _ensure(api: _Api, name: str, known_key: str | None) -> DemoTenant:
     for adapter in TENANTS[name]:
         if adapter not in present:
             await api.upload(key, adapter)
+    for adapter in TENANTS[name]:
+        await api.until_it_answers(key, adapter)
     return DemoTenant(tenant_id, name, key, SCOPES, TENANTS[name])
 
 

@@ -1,20 +1,23 @@
-"""An upload's way from the wire to a version that answers: spool → prove → digest → pack → store → rows.
+"""An upload's way from the wire to a stored version: spool → prove → digest → pack → store → rows.
 
 Until the last step nothing can be seen of it, and a refusal anywhere leaves nothing behind. The last step is
-one transaction: the version's row and the alias `live` appear together, or not at all.
+one transaction: the version's row, its facts, and the task of proving it on a replica. What answers under
+which name changes when that proof passes (`gateway/proofs/conclusion.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
+import msgspec
 import structlog
 
 from adapters import digest, packed, proof
@@ -27,16 +30,19 @@ from gateway.audit.service import Actor, Change, record
 from gateway.catalog import repository
 from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.names import LIVE
-from gateway.catalog.parts import Parts, UploadLimits, receive_parts
+from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART, Parts, UploadLimits, receive_parts
 from gateway.catalog.repository import AdapterRow, Line, NewVersion
 from gateway.catalog.spool import Spool, spool_errors
-from gateway.catalog.told import state_changed
-from gateway.db import Database
+from gateway.db import Database, TenantWrite
 from gateway.errors import Unavailable, Unprocessable
-from gateway.models import AdapterVersion
+from gateway.models import Adapter, AdapterVersion, VersionState
 from gateway.principal import TenantId
+from gateway.proofs import repository as proofs
+from gateway.proofs.acceptance import Acceptance, read_acceptance
+from gateway.proofs.facts import Facts, facts_of
+from gateway.proofs.proving import LEASE
+from gateway.proofs.repository import TaskKey
 from gateway.tenant_slots import RETRY_AFTER_S, TenantSlots
-from gateway.tenants.epochs import Epochs, bump
 from gateway.uploads import repository as uploads
 from gateway.uploads.room import STEP_BYTES, Allowance, Hold, Room
 
@@ -45,11 +51,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One upload that was let in: who owns the adapter, and its name."""
+    """One upload that was let in: who owns the adapter, and its name. `alias` points to the version once it
+    is ready; None: none does."""
 
     tenant: TenantId
     actor: Actor
     name: str
+    alias: str | None = LIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +107,25 @@ class Proved:
     new: NewVersion
     packed: Path
     hold: Hold
+    facts: Facts
+    acceptance: Acceptance | None
 
 
 class Intake:
-    """Takes uploads. One a worker; all its limits are stated in `UploadLimits` and `Bench`."""
+    """Takes uploads. One a worker; all its limits are stated in `UploadLimits` and `Bench`. `begin_proof`
+    hears of each new version and under whom its task is held; without it, control proves them."""
 
     def __init__(
-        self, database: Database, epochs: Epochs, shelf: Shelf, base: BaseSpec, bench: Bench
+        self,
+        database: Database,
+        shelf: Shelf,
+        base: BaseSpec,
+        bench: Bench,
+        begin_proof: Callable[[TaskKey, UUID], None] | None = None,
     ) -> None:
         self._database = database
-        self._epochs = epochs
         self._shelf = shelf
+        self._begin_proof = begin_proof
         self._base = base
         self._base_id = base.base_id
         self.limits = bench.limits
@@ -193,19 +209,23 @@ class Intake:
             self._turns.release()
 
     def _prove_and_pack(self, tenant: TenantId, parts: Parts, directory: HeldDirectory) -> Proved:
-        manifest = proof.prove(
+        acceptance = None if parts.acceptance is None else read_acceptance(parts.acceptance.read_bytes())
+        examined = proof.examine(
             parts.config.read_bytes(),
             parts.weights,
             self._base,
             timeout_s=self._bench.proof_timeout_s,
             max_weights_bytes=self.limits.max_bytes,
         )
+        manifest = examined.manifest
         content = digest.content_digest(manifest, parts.weights, self._base_id)
         artefact = digest.artefact_id(str(tenant), content)
         target = directory.path / "packed"
         info = packed.pack(manifest, parts.weights, target, artefact=artefact, base_id=self._base_id)
+        files = {CONFIG_PART: parts.config, WEIGHTS_PART: parts.weights}
+        facts = facts_of(examined, self._base, files, info.num_bytes)
         new = NewVersion(artefact, content, describe(manifest), info.num_bytes)
-        return Proved(new, info.path, directory.hold)
+        return Proved(new, info.path, directory.hold, facts, acceptance)
 
     async def _publish(self, upload: Upload, proved: Proved) -> Stored:
         line = Line(upload.tenant, self._base_id)
@@ -216,13 +236,14 @@ class Intake:
         # A put that failed left nothing, or what control finds in the store and removes: to ask a store that
         # is away to delete would only double the wait.
         await self._put(line.tenant, proved)
+        holder = None if self._begin_proof is None else uuid4()
         try:
-            stored, epoch = await self._add_rows(line, upload, proved)
+            stored = await self._add_rows(line, upload, proved, holder)
         except BaseException:
             await asyncio.shield(self._shelf.clear(line.tenant, [proved.new.artefact]))
             raise
-        await self._epochs.publish(line.tenant, epoch)
-        self._shelf.hints.prefetch(line.tenant, proved.new.artefact)
+        if stored.created and self._begin_proof is not None and holder is not None:
+            self._begin_proof(TaskKey(line.tenant, stored.version.id), holder)
         return stored
 
     async def _find_same(self, line: Line, name: str, content_digest: str) -> Stored | None:
@@ -233,8 +254,8 @@ class Intake:
             version = await repository.find_same(session, found.adapter, content_digest)
         return None if version is None else Stored(found, version, created=False)
 
-    async def _add_rows(self, line: Line, upload: Upload, proved: Proved) -> tuple[Stored, int]:
-        """What the upload ended as, and the tenant's epoch after it."""
+    async def _add_rows(self, line: Line, upload: Upload, proved: Proved, holder: UUID | None) -> Stored:
+        """What the upload ended as."""
         async with self._database.tenant_session(line.tenant) as session:
             await repository.lock_artefact(session, proved.new.artefact)
             adapter = await repository.lock_or_add_adapter(session, line, upload.name)
@@ -242,15 +263,13 @@ class Intake:
             created = version is None
             if version is None:
                 await self._put(line.tenant, proved)  # again: a delete may have taken it since
-                version = await repository.add_version(session, adapter, proved.new)
+                version = await _add_version(session, adapter, upload, proved)
                 await proved.hold.settle(session, upload.name, version.number)
-                await repository.move_alias(session, adapter, LIVE, version.number)
-                record(session, upload.actor, _change(line.tenant, upload.name, version))
-                await state_changed(session, line.tenant, upload.name, version.number, "ready")
+                key = TaskKey(line.tenant, version.id)
+                await proofs.add_task(session, key, holder=holder, lease=LEASE)
             row = await repository.find_adapter(session, line, upload.name)
             assert row is not None
-            epoch = await bump(session, line.tenant)
-        return Stored(row, version, created), epoch
+        return Stored(row, version, created)
 
     async def _put(self, tenant: TenantId, proved: Proved) -> None:
         path = artefact_path(str(tenant), proved.new.artefact)
@@ -260,6 +279,16 @@ class Intake:
         except StoreError as error:
             log.warning("store_unavailable", path=path, reason=str(error))
             raise Unavailable("The object store cannot take the adapter now. Try again shortly.") from error
+
+
+async def _add_version(
+    session: TenantWrite, adapter: Adapter, upload: Upload, proved: Proved
+) -> AdapterVersion:
+    version = await repository.add_version(session, adapter, proved.new, VersionState.UPLOADED, upload.alias)
+    acceptance = None if proved.acceptance is None else msgspec.to_builtins(proved.acceptance)
+    await proofs.add_facts(session, version, msgspec.to_builtins(proved.facts), acceptance)
+    record(session, upload.actor, _change(upload.tenant, upload.name, version))
+    return version
 
 
 def _change(tenant: TenantId, name: str, version: AdapterVersion) -> Change:

@@ -17,6 +17,9 @@ from gateway.catalog.parts import UploadLimits
 from gateway.catalog.spool import Spool
 from gateway.config import Settings
 from gateway.db import Database
+from gateway.proofs.proving import Prover
+from gateway.proofs.service import Proofs
+from gateway.replicas.registry import Registry
 from gateway.tenants.epochs import Epochs
 from gateway.uploads.room import Allowance
 
@@ -27,23 +30,33 @@ class Desk:
 
     intake: Intake
     lifecycle: Lifecycle
+    proofs: Proofs
 
 
 @asynccontextmanager
 async def open_catalog(
-    settings: Settings, database: Database, epochs: Epochs, base: BaseSpec, hints: Hints
+    settings: Settings,
+    database: Database,
+    epochs: Epochs,
+    base: BaseSpec,
+    hints: Hints,
+    registry: Registry,
 ) -> AsyncIterator[Desk]:
     """Makes the base known to the database and clears the spool. Raises `Conflict` when its name belongs to
     another base already, and ValueError for a store URL of an unknown form."""
     async with database.system_session() as session:
         await repository.register_base(session, base.base_id, base.name, msgspec.to_builtins(base))
     shelf = Shelf(database, open_store(settings.store_url), hints)
-    intake = Intake(database, epochs, shelf, base, _bench(settings))
+    lifecycle = Lifecycle(database, epochs, shelf, base.base_id)
+    prover = Prover(database, epochs, shelf, registry, base.base_id)
+    proofs = Proofs(database, prover, lifecycle, settings.proof_wait_s)
+    intake = Intake(database, shelf, base, _bench(settings), proofs.begin)
     await intake.start()
     try:
-        yield Desk(intake, Lifecycle(database, epochs, shelf, base.base_id))
+        yield Desk(intake, lifecycle, proofs)
     finally:
         intake.close()
+        await proofs.close()
 
 
 def _bench(settings: Settings) -> Bench:

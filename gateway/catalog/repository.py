@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, func, select, text, tuple_, update
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.catalog.names import LIVE, ModelName
@@ -172,8 +172,15 @@ async def lock_or_add_adapter(session: TenantWrite, line: Line, name: str) -> Ad
     return adapter
 
 
-async def add_version(session: TenantWrite, adapter: Adapter, new: NewVersion) -> AdapterVersion:
-    """The adapter's next version; the caller holds the adapter's lock."""
+async def add_version(
+    session: TenantWrite,
+    adapter: Adapter,
+    new: NewVersion,
+    state: VersionState = VersionState.READY,
+    moves_alias: str | None = None,
+) -> AdapterVersion:
+    """The adapter's next version; the caller holds the adapter's lock. `moves_alias` will point to it once it
+    is ready."""
     adapter.last_number += 1
     version = AdapterVersion(
         id=uuid.uuid4(),
@@ -182,9 +189,11 @@ async def add_version(session: TenantWrite, adapter: Adapter, new: NewVersion) -
         number=adapter.last_number,
         artefact=new.artefact,
         content_digest=new.content_digest,
-        state=VersionState.READY,
+        state=state,
         manifest=new.manifest,
         num_bytes=new.num_bytes,
+        moves_alias=moves_alias,
+        ready_at=func.now() if state is VersionState.READY else None,
     )
     session.add(version)
     await session.flush()
@@ -227,20 +236,19 @@ async def lock_artefact(session: TenantWrite, artefact: str) -> None:
 
 
 async def stored_by(session: TenantRead, tenant: TenantId) -> tuple[int, int]:
-    """How many versions a tenant has that are not retired, and their bytes."""
-    query = select(func.count(), func.coalesce(func.sum(AdapterVersion.num_bytes), 0)).where(
+    """How many versions a tenant has that are not retired, and the bytes of those that keep some."""
+    num_bytes = func.sum(AdapterVersion.num_bytes).filter(keeps_bytes())
+    query = select(func.count(), func.coalesce(num_bytes, 0)).where(
         AdapterVersion.tenant_id == tenant, AdapterVersion.state != VersionState.RETIRED
     )
-    versions, num_bytes = (await session.execute(query)).one()
-    return int(versions), int(num_bytes)
+    versions, kept = (await session.execute(query)).one()
+    return int(versions), int(kept)
 
 
 async def is_referenced(session: TenantRead, tenant: TenantId, artefact: str) -> bool:
-    """Whether a version that is not retired has this artefact."""
+    """Whether a version that keeps its bytes has this artefact."""
     query = select(AdapterVersion.id).where(
-        AdapterVersion.tenant_id == tenant,
-        AdapterVersion.artefact == artefact,
-        AdapterVersion.state != VersionState.RETIRED,
+        AdapterVersion.tenant_id == tenant, AdapterVersion.artefact == artefact, keeps_bytes()
     )
     return await session.scalar(query.limit(1)) is not None
 
@@ -252,8 +260,7 @@ async def unreferenced(
     owners = {owner for owner, _ in stored}
     known = set(await session.scalars(select(Tenant.id).where(Tenant.id.in_(owners))))
     kept = select(AdapterVersion.tenant_id, AdapterVersion.artefact).where(
-        tuple_(AdapterVersion.tenant_id, AdapterVersion.artefact).in_(stored),
-        AdapterVersion.state != VersionState.RETIRED,
+        tuple_(AdapterVersion.tenant_id, AdapterVersion.artefact).in_(stored), keeps_bytes()
     )
     referenced = {(tenant, artefact) for tenant, artefact in await session.execute(kept)}
     return [each for each in stored if each[0] in known and each not in referenced]
@@ -262,14 +269,22 @@ async def unreferenced(
 async def list_stored(
     session: SystemRead, after: uuid.UUID, limit: int
 ) -> Sequence[Row[uuid.UUID, uuid.UUID, str]]:
-    """(id, tenant, artefact) of every tenant's ready versions, in order of their ids."""
+    """(id, tenant, artefact) of all versions that keep their bytes, every tenant's, in order of their ids."""
     query = (
         select(AdapterVersion.id, AdapterVersion.tenant_id, AdapterVersion.artefact)
-        .where(AdapterVersion.id > after, AdapterVersion.state == VersionState.READY)
+        .where(AdapterVersion.id > after, keeps_bytes())
         .order_by(AdapterVersion.id)
         .limit(limit)
     )
     return (await session.execute(query)).all()
+
+
+def keeps_bytes() -> ColumnElement[bool]:
+    """Whether a version's artefact has to be in the store. One that was rejected before it was ever ready
+    never answers; one that was ready may be proved again."""
+    over = (VersionState.RETIRED, VersionState.REJECTED)
+    was_ready = and_(AdapterVersion.state == VersionState.REJECTED, AdapterVersion.ready_at.is_not(None))
+    return or_(AdapterVersion.state.not_in(over), was_ready)
 
 
 def _of(line: Line) -> tuple[Any, ...]:

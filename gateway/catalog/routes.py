@@ -11,8 +11,9 @@ from litestar.params import FromPath, QueryParameter
 
 from gateway.access import SCOPE
 from gateway.audit.service import Actor
+from gateway.catalog.answering import alias_of, answer_upload, preferred_wait_s
 from gateway.catalog.intake import Body, Stored, Upload
-from gateway.catalog.names import MAX_VERSION, NAME_PATTERN, is_name
+from gateway.catalog.names import LIVE, MAX_VERSION, NAME_PATTERN, is_name
 from gateway.catalog.openapi import REFUSALS, UploadOperation
 from gateway.catalog.parts import boundary_of, check_length
 from gateway.catalog.policy import Action, may
@@ -41,8 +42,12 @@ VERSION = [f"{path}/{{number:int}}" for path in VERSIONS]
 READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
 WRITE: dict[str, object] = {SCOPE: Scope.ADAPTERS_WRITE}
 
-ListedState = Literal["pending", "ready", "refused"]
+ListedState = Literal["uploaded", "proving", "ready", "rejected"]
 InState = Annotated[ListedState | None, QueryParameter(name="state")]  # Litestar keeps `state` to itself
+ReadyAlias = Annotated[
+    str,
+    QueryParameter(max_length=63, description="Points to the version once it is ready; or `none`."),
+]
 NameCursor = Annotated[
     str | None, QueryParameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description=EARLIER)
 ]
@@ -146,7 +151,11 @@ async def delete_version(
     request_max_body_size=None,  # the parts have their own caps, and are never held in memory
     summary="Upload a version of an adapter",
     operation_class=UploadOperation,
-    responses={200: ResponseSpec(VersionOut, description="This content was there already."), **REFUSALS},
+    responses={
+        200: ResponseSpec(VersionOut, description="This content was there already."),
+        202: ResponseSpec(VersionOut, description="Stored; its proof on a replica is not over yet."),
+        **REFUSALS,
+    },
 )
 async def upload_version(
     request: Request[Any, Any, Any],
@@ -154,15 +163,17 @@ async def upload_version(
     principal: NamedDependency[Principal],
     actor: NamedDependency[Actor],
     name: FromPath[str],
+    alias: ReadyAlias = LIVE,
 ) -> Response[VersionOut]:
-    """Proves, stores and publishes it: files in the body, uploads that are finished, or a folder that it is
-    imported from. 201: the new version, which `live` now points to. 200: the version that has the same
-    content already; nothing changed."""
+    """Checks and stores it, and has a replica prove it: files in the body, uploads that are finished, or a
+    folder that it is imported from. 201: the new version is ready, and `alias` points to it. 202: its proof
+    is not over yet. 200: the version that has the same content already, in whatever state; nothing changed. With
+    `Prefer: respond-async`, or `wait=SECONDS`, it waits less for the proof."""
     _check_name(principal, name, reserved=services.catalog.is_reserved(name))
-    stored = await _take(request, services, Upload(principal.tenant, actor, name))
-    body = VersionOut.of(stored.adapter, stored.version, services.catalog.base.name)
+    stored = await _take(request, services, Upload(principal.tenant, actor, name, alias_of(alias)))
     place = f"{request.url.path}/{stored.version.number}"
-    return Response(body, status_code=201 if stored.created else 200, headers={"location": place})
+    wait_s = preferred_wait_s(request.headers.get("prefer", ""), services.proofs.wait_s)
+    return await answer_upload(services, principal, stored, place, wait_s)
 
 
 async def _take(request: Request[Any, Any, Any], services: Services, upload: Upload) -> Stored:

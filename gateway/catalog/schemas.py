@@ -45,7 +45,8 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["adapter.version"] = "adapter.version"
     adapter: str
     version: int
-    state: str  # pending | ready | refused
+    state: str  # uploaded | proving | ready | rejected
+    reason: str | None  # why it was rejected
     aliases: list[str]  # that point to this version
     base: str
     digest: str  # of the content: the same for the same config and tensors
@@ -65,6 +66,7 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
             adapter=name,
             version=number,
             state=version.state,
+            reason=version.reason,
             aliases=sorted(alias for alias, target in adapter.aliases.items() if target == number),
             base=base,
             digest=version.content_digest,

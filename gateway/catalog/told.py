@@ -10,9 +10,11 @@ from gateway.principal import TenantId
 from gateway.webhooks.kinds import EventKind
 from gateway.webhooks.outbox import publish
 
+State = Literal["ready", "rejected", "retired"]
+
 
 async def state_changed(
-    session: TenantWrite, tenant: TenantId, name: str, version: int | None, state: Literal["ready", "retired"]
+    session: TenantWrite, tenant: TenantId, name: str, version: int | None, state: State
 ) -> None:
     """`version` None: the whole adapter."""
     told = {"adapter": name, "version": version, "state": state}

@@ -29,12 +29,15 @@ from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.limits.budget_watch import BudgetWatch
 from gateway.limits.redis_store import RedisStore
+from gateway.proofs.proving import Prover
+from gateway.proofs.sweeping import Sweep
 from gateway.redis import connect
 from gateway.replicas.drivers.motet import ReplicaSession
 from gateway.replicas.opening import Fleet, open_fleet
 from gateway.replicas.service import purge
 from gateway.replicas.tls import replica_tls
 from gateway.retention.service import Retention
+from gateway.tenants.epochs import Epochs
 from gateway.tenants.purge_parts import parts_of
 from gateway.tenants.purging import Purger
 from gateway.uploads.sweeping import delete_expired
@@ -59,6 +62,8 @@ HOURLY_S = 3_600.0
 DAILY_S = 24 * HOURLY_S
 COARSEN_S = 600.0
 PARTITIONS_AHEAD = 2
+REPLICA_CONNECTIONS = 32
+"""To each: a journal's reader, a look at its state, and proofs with their prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,9 @@ async def run_control(settings: Settings) -> None:
     try:
         async with (
             ReplicaSession(
-                connect_timeout_s=settings.connect_timeout_s, max_connections=4, tls=replica_tls(settings)
+                connect_timeout_s=settings.connect_timeout_s,
+                max_connections=REPLICA_CONNECTIONS,
+                tls=replica_tls(settings),
             ) as session,
             served(settings),
             _repeated([_drain(db, settings)]),
@@ -106,12 +113,14 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
     fleet = open_fleet(settings, db, base, session, keep_removed=True)
     hints = ReplicaHints(fleet.registry)
     store = open_store(settings.store_url)
-    fsck = Fsck(db, Shelf(db, store, hints))
+    shelf = Shelf(db, store, hints)
+    fsck = Fsck(db, shelf)
     redis = connect(settings.redis_url, max_connections=8)
     purger = Purger(
         db, parts_of(db, redis, store, lambda: [replica.driver for replica in fleet.registry.all])
     )
     reservations = RedisStore(redis, lease_s=settings.lease_s)
+    sweep = _sweep(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), fleet)
     try:
         while True:
             reconciler = Reconciler(
@@ -127,10 +136,13 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                     jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
                     jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
                     jobs.append(_budgets(BudgetWatch(db, reservations, publish)))
+                    jobs.append(Job("prove", ROUND_S, sweep.run_once))
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
+            finally:
+                await sweep.close()
     finally:
         await hints.close()
         await redis.aclose()
@@ -186,6 +198,15 @@ def _webhook_jobs(deliveries: Deliveries) -> list[Job]:
         Job("deliver_webhooks", 1.0, deliveries.run_once),
         Job("tidy_webhooks", HOURLY_S, deliveries.tidy),
     ]
+
+
+def _sweep(db: Database, prover: Prover, fleet: Fleet) -> Sweep:
+    async def look() -> int:
+        await fleet.roster.refresh()
+        await fleet.registry.poll_once()
+        return fleet.registry.num_healthy
+
+    return Sweep(db, prover, look)
 
 
 def _budgets(watch: BudgetWatch) -> Job:

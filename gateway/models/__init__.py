@@ -4,6 +4,8 @@ holds both equal."""
 from __future__ import annotations
 
 from gateway.models.adapter import Adapter
+from gateway.models.adapter_facts import AdapterFacts
+from gateway.models.adapter_proof import AdapterProof
 from gateway.models.adapter_version import AdapterVersion, VersionState
 from gateway.models.admin import Admin
 from gateway.models.admin_token import AdminToken
@@ -23,6 +25,7 @@ from gateway.models.offboarding import Offboarding, OffboardingState
 from gateway.models.pool_rule import PoolRule
 from gateway.models.price import Price
 from gateway.models.price_book_version import PriceBookVersion
+from gateway.models.proof_task import ProofTask
 from gateway.models.purge_step import PurgeStep
 from gateway.models.replica import Replica, ReplicaSource, ReplicaState
 from gateway.models.request_event import RequestEvent
@@ -46,6 +49,8 @@ from gateway.models.webhook_event import WebhookEvent
 
 __all__ = [
     "Adapter",
+    "AdapterFacts",
+    "AdapterProof",
     "AdapterVersion",
     "Admin",
     "AdminToken",
@@ -67,6 +72,7 @@ __all__ = [
     "PoolRule",
     "Price",
     "PriceBookVersion",
+    "ProofTask",
     "PurgeStep",
     "Replica",
     "ReplicaSource",

@@ -14,10 +14,15 @@ from gateway.models.base import Base, CreatedAt
 
 
 class VersionState(StrEnum):
-    PENDING = "pending"  # stored, not yet proved
+    UPLOADED = "uploaded"  # stored; waits for a proof on a replica
+    PROVING = "proving"  # a replica is at it
     READY = "ready"  # may serve
-    REFUSED = "refused"  # a later proof failed
+    REJECTED = "rejected"  # a proof said no
     RETIRED = "retired"  # deleted by its owner; the row stays, because the ledger points at it
+
+
+BEFORE_PROOFS = ("pending", "refused")
+"""What the release before called `uploaded` and `rejected`; it never wrote them, and still may."""
 
 
 class AdapterVersion(Base):
@@ -25,7 +30,10 @@ class AdapterVersion(Base):
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
         UniqueConstraint("adapter_id", "number", name="adapter_versions_number"),
-        CheckConstraint("state in ('pending', 'ready', 'refused', 'retired')", name="adapter_versions_state"),
+        CheckConstraint(
+            f"state in {(*BEFORE_PROOFS, *(state.value for state in VersionState))}",
+            name="adapter_versions_state",
+        ),
         Index("adapter_versions_artefact", "tenant_id", "artefact"),
     )
 
@@ -40,3 +48,6 @@ class AdapterVersion(Base):
     num_bytes: Mapped[int]
     created_at: Mapped[CreatedAt]
     retired_at: Mapped[datetime | None]
+    moves_alias: Mapped[str | None]  # the alias that points to it once it is ready
+    reason: Mapped[str | None]  # why it was rejected
+    ready_at: Mapped[datetime | None]  # when it first was; one that never was keeps no bytes once rejected

@@ -86,6 +86,30 @@ class JournalPage(msgspec.Struct, frozen=True):
     next: int
 
 
+class Check(msgspec.Struct, frozen=True):
+    """One check of a proof, in the engine's words. `figure` is what was measured, `bound` what it was held
+    to."""
+
+    name: Word
+    passed: bool
+    figure: float | None = None
+    bound: float | None = None
+    message: Annotated[str, Meta(max_length=2_000)] = ""
+
+
+class EngineVerdict(msgspec.Struct, frozen=True):
+    """What a replica found of an artefact. `passed` False is said of the adapter, never of the replica."""
+
+    artefact: Printable
+    base_digest: Printable
+    passed: bool
+    checks: Annotated[list[Check], Meta(max_length=64)]
+    load_ms: Milliseconds = 0.0
+    tier: MaybeWord = ""
+    replica_ms: Milliseconds = 0.0  # of its steps
+    total_ms: Milliseconds = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
     """What a replica says of itself: residency and load, for the router."""
@@ -112,6 +136,15 @@ class UpstreamFailed(Exception):
         super().__init__(message)
         self.sent = sent
         self.blames = blames
+
+
+class NoVerdict(UpstreamFailed):
+    """The replica can't prove anything now: busy, draining, its store away, out of time. Says nothing of the
+    adapter. `code` is the replica's."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message, blames=False)
+        self.code = code
 
 
 class Upstream(Protocol):
@@ -153,6 +186,11 @@ class Driver(Protocol):
 
     async def prefetch(self, artefact: str, owner: str) -> None:
         """A hint that the adapter is about to be used; raises `UpstreamFailed`."""
+        ...
+
+    async def prove(self, artefact: str, owner: str, longest: bool) -> EngineVerdict:
+        """Proves the adapter off the serving path; with `longest` at the longest context, too. Raises
+        `NoVerdict`, and `UpstreamFailed` when no answer is to be had."""
         ...
 
     async def retire(self, artefact: str, owner: str) -> None:

@@ -52,6 +52,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "patch /webhooks/{endpoint_id}": {"description": "x"},
     "post /webhooks/{endpoint_id}/rotate": {},
     "post /webhooks/{endpoint_id}/ping": {},
+    "post /adapters/{name}/versions/{number}/proof": {},
     "post /webhooks/{endpoint_id}/deliveries/{delivery_id}/redeliver": {},
 }
 """What is sent with a changing route that names a thing of a tenant: good enough to reach the look-up."""

@@ -8,6 +8,8 @@ gateway before it, and about nothing else. What it counts:
     prompt       the token ids of a prompt that is given in ids, else 7 (less than any chat template takes)
     completion   `seed` where the body names one, which says how many; at most `max_tokens`, by default 8
 
+Asked to prove an adapter, it says that all is well, at once: it has looked at nothing.
+
 `GET /fake/figures`: what it saw that no journal tells, for the runs that ask for it.
 """
 
@@ -32,6 +34,7 @@ from aiohttp import web
 
 WORD = "otter-of-the-weir "  # each of its tokens
 DEFAULT_TOKENS = 8
+BASE_DIGEST = "fake" * 16
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class FakeReplica:
         app.router.add_post("/v1/chat/completions", self.generate)
         app.router.add_post("/v1/completions", self.generate)
         app.router.add_post("/internal/requests/{request}/abort", self.abort)
+        app.router.add_post("/internal/proofs", self.prove)
         app.router.add_post("/internal/adapters/{artefact}/prefetch", _nothing)
         app.router.add_delete("/internal/adapters/{artefact}", _nothing)
         app.router.add_get("/internal/state", self.state)
@@ -254,11 +258,16 @@ class FakeReplica:
         self._end(attempt, "aborted")
         return web.json_response(attempt.trailer)
 
+    async def prove(self, request: web.Request) -> web.Response:
+        verdict = {"artefact": (await request.json())["artefact"], "base_digest": BASE_DIGEST}
+        checks = [{"name": "loads", "passed": True, "message": "a fake has looked at nothing"}]
+        return web.json_response(verdict | {"passed": True, "checks": checks})
+
     async def state(self, _: web.Request) -> web.Response:
         """The least that the registry reads."""
         counts = {"running": self.running, "waiting": self.open - self.running, "waiting_tokens": 0}
         return web.json_response(
-            {"sequence": 1, "device": [], "host": [], "base_digest": "fake" * 16, **counts}
+            {"sequence": 1, "device": [], "host": [], "base_digest": BASE_DIGEST, **counts}
         )
 
     async def read_journal(self, request: web.Request) -> web.Response:

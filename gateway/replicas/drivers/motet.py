@@ -16,10 +16,20 @@ from typing import Any, NoReturn, Self, TypeVar
 import aiohttp
 import msgspec
 
-from gateway.replicas.driver import JournalPage, ReplicaView, Trailer, UpstreamFailed, read_view
+from gateway.replicas.driver import (
+    EngineVerdict,
+    JournalPage,
+    NoVerdict,
+    ReplicaView,
+    Trailer,
+    UpstreamFailed,
+    read_view,
+)
 from gateway.replicas.http_client import IDLE_S, READ_AHEAD_BYTES, HttpPool, HttpUpstream, probed_socket
 
 CONTROL_TIMEOUT_S = 5.0
+PROOF_TIMEOUT_S = 150.0
+"""The engine gives up before (503); this is for one that says nothing."""
 MAX_CONTROL_BYTES = 16 * 1024 * 1024
 MAX_STATE_BYTES = 4 * 1024 * 1024
 SILENT_S = 12.0
@@ -31,6 +41,17 @@ T = TypeVar("T")
 
 _TRAILER = msgspec.json.Decoder(Trailer)
 _PAGE = msgspec.json.Decoder(JournalPage)
+_VERDICT = msgspec.json.Decoder(EngineVerdict)
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    """What of problem details says why."""
+
+    code: str = "unavailable"
+    detail: str = ""
+
+
+_PROBLEM = msgspec.json.Decoder(_Problem)
 
 
 class ReplicaSession:
@@ -123,6 +144,14 @@ class MotetDriver:
         status, body = await self._call("POST", path, json={"owner": owner})
         _expect(status, body, path)
 
+    async def prove(self, artefact: str, owner: str, longest: bool) -> EngineVerdict:
+        path, asked = "/internal/proofs", {"artefact": artefact, "owner": owner, "longest": longest}
+        status, body = await self._call("POST", path, PROOF_TIMEOUT_S, json=asked)
+        if status == 503:
+            problem = _decoded(_PROBLEM, body)
+            raise NoVerdict(problem.code[:64], problem.detail[:200])
+        return _decoded(_VERDICT, _expect(status, body, path))
+
     async def retire(self, artefact: str, owner: str) -> None:
         # the engine knows the owner of those in use; its disk may hold others, from before it started
         path = f"/internal/adapters/{artefact}"
@@ -164,13 +193,17 @@ class MotetDriver:
         status, body = await self._call("GET", "/internal/journal", params=params)
         return _decoded(_PAGE, _expect(status, body, "/internal/journal"))
 
-    async def _call(self, method: str, path: str, **options: Any) -> tuple[int, bytes]:
+    async def _call(
+        self, method: str, path: str, timeout_s: float = CONTROL_TIMEOUT_S, **options: Any
+    ) -> tuple[int, bytes]:
         try:
-            async with asyncio.timeout(CONTROL_TIMEOUT_S), self._asked(method, path, options) as response:
+            async with asyncio.timeout(timeout_s), self._asked(method, path, options) as response:
                 body = await response.content.read(MAX_CONTROL_BYTES)
                 while chunk := await response.content.read(MAX_CONTROL_BYTES - len(body)):
                     body += chunk
                 return response.status, body
+        except aiohttp.ClientConnectorError as error:
+            raise UpstreamFailed(f"{path}: {type(error).__name__}", sent=False) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise UpstreamFailed(f"{path}: {type(error).__name__}") from error
 

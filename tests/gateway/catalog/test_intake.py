@@ -1,4 +1,5 @@
-"""Uploads from their bytes to a version that resolves: real database, real store, real proofs."""
+"""Uploads from their bytes to a version that resolves: real database, real store, real checks of the files.
+The replica that proves them is a fake, which says what a test has it say."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from gateway.audit.service import Actor
 from gateway.catalog import repository
 from gateway.catalog.intake import Bench, Body, Intake, Stored, Upload
 from gateway.catalog.lifecycle import Lifecycle, Shelf
+from gateway.catalog.names import LIVE
 from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART, UploadLimits
 from gateway.catalog.service import Catalog
 from gateway.catalog.spool import Spool
@@ -34,8 +36,13 @@ from gateway.errors import (
 )
 from gateway.ids import uuid7
 from gateway.principal import Limits, Principal, Scope, TenantId
+from gateway.proofs.proving import Prover
+from gateway.proofs.service import Proofs
+from gateway.replicas.drivers.motet import MotetDriver, ReplicaSession
+from gateway.replicas.registry import Registry, Replica
 from gateway.tenants.epochs import Epochs
 from gateway.uploads.room import Allowance
+from tests.gateway.inference.upstream import TOKEN, Upstream
 
 ACTOR = Actor("key:test")
 SCOPES = frozenset({Scope.INFERENCE, Scope.ADAPTERS_WRITE})
@@ -43,7 +50,7 @@ SCOPES = frozenset({Scope.INFERENCE, Scope.ADAPTERS_WRITE})
 
 @dataclass
 class RecordedHints:
-    """Stands for replicas, which these tests have none of."""
+    """Stands for what replicas are told."""
 
     prefetched: list[str] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
@@ -65,14 +72,24 @@ class Room:
     intake: Intake
     lifecycle: Lifecycle
     database: Database
+    replica: Upstream
+    registry: Registry
+    prover: Prover
+    proofs: Proofs
 
-    async def upload(self, tenant: TenantId, name: str, folder: Path) -> Stored:
+    async def upload(
+        self, tenant: TenantId, name: str, folder: Path, *more: tuple[str, bytes], alias: str | None = LIVE
+    ) -> Stored:
+        """With its proof over."""
         files = [(part, (folder / part).read_bytes()) for part in (CONFIG_PART, WEIGHTS_PART)]
-        body = body_of(*files)
-        return await self.upload_body(tenant, name, body)
+        return await self.upload_body(tenant, name, body_of(*files, *more), alias)
 
-    async def upload_body(self, tenant: TenantId, name: str, body: bytes) -> Stored:
-        return await self.intake.take(Upload(tenant, ACTOR, name), Body("xyz", chunked(body), len(body)))
+    async def upload_body(self, tenant: TenantId, name: str, body: bytes, alias: str | None = LIVE) -> Stored:
+        stored = await self.intake.take(
+            Upload(tenant, ACTOR, name, alias), Body("xyz", chunked(body), len(body))
+        )
+        row, version = await self.proofs.settle(tenant, stored.adapter, stored.version, 20)
+        return Stored(row, version, stored.created)
 
     def kept(self) -> list[str]:
         """Everything on spool and in the store."""
@@ -91,12 +108,23 @@ async def room(db: Database, redis: Redis, base: BaseSpec, tmp_path: Path) -> As
     store, hints, spool = open_store(f"file://{tmp_path}/store"), RecordedHints(), Spool(tmp_path / "uploads")
     shelf, epochs = Shelf(db, store, hints), Epochs(redis)
     bench = Bench(spool, UploadLimits(64 << 20, idle_s=5, total_s=30))
-    intake = Intake(db, epochs, shelf, base, bench)
-    await intake.start()
-    yield Room(
-        base, store, spool, hints, Catalog(db, base), intake, Lifecycle(db, epochs, shelf, base.base_id), db
-    )
-    intake.close()
+    lifecycle = Lifecycle(db, epochs, shelf, base.base_id)
+    async with (
+        Upstream().running() as replica,
+        ReplicaSession(connect_timeout_s=2, max_connections=16) as session,
+    ):
+        registry = Registry([Replica(replica.url, MotetDriver(session, replica.url, TOKEN))])
+        await registry.poll_once()
+        prover = Prover(db, epochs, shelf, registry, base.base_id)
+        proofs = Proofs(db, prover, lifecycle, wait_s=20)
+        intake = Intake(db, shelf, base, bench, proofs.begin)
+        await intake.start()
+        catalog = Catalog(db, base)
+        yield Room(
+            base, store, spool, hints, catalog, intake, lifecycle, db, replica, registry, prover, proofs
+        )
+        intake.close()
+        await proofs.close()
 
 
 @pytest.fixture(scope="session")

@@ -69,6 +69,10 @@ class Upstream:
         self.journal: list[dict[str, Any]] = []
         self.prefetched: list[str] = []
         self.retired: list[tuple[str, str]] = []
+        self.proofs: list[tuple[str, str, bool]] = []  # artefact, owner, longest
+        self.busy_proofs = 0  # so many are turned away
+        self.proof_failure: tuple[str, str] | None = None  # the check that fails, and why
+        self.proof_gate: asyncio.Event | None = None
         self.requests = 0
         self.ready = True
         self.base_digest = "d" * 64
@@ -80,6 +84,7 @@ class Upstream:
         app.router.add_post("/v1/chat/completions", self._generate)
         app.router.add_post("/v1/completions", self._generate)
         app.router.add_post("/internal/requests/{request}/abort", self._abort)
+        app.router.add_post("/internal/proofs", self._prove)
         app.router.add_post("/internal/adapters/{artefact}/prefetch", self._prefetch)
         app.router.add_delete("/internal/adapters/{artefact}", self._retire)
         app.router.add_get("/internal/state", self._state)
@@ -320,6 +325,25 @@ class Upstream:
         self._end(seen, "aborted")
         seen.aborted.set()
         return web.json_response(self._trailer(seen))
+
+    async def _prove(self, request: web.Request) -> web.Response:
+        """Says what the test scripted, of an adapter that it has not looked at."""
+        asked = await request.json()
+        self.proofs.append((asked["artefact"], asked["owner"], asked["longest"]))
+        if self.busy_proofs > 0:
+            self.busy_proofs -= 1
+            problem = {"type": "about:blank", "status": 503, "detail": "full", "code": "replica_busy"}
+            return web.json_response(problem, status=503, content_type="application/problem+json")
+        if self.proof_gate is not None:
+            await self.proof_gate.wait()
+        if self.proof_failure is not None:
+            name, message = self.proof_failure
+            check = {"name": name, "passed": False, "figure": 0.0, "bound": 1e-4, "message": message}
+        else:
+            check = {"name": "loads", "passed": True, "figure": None, "bound": None, "message": ""}
+        verdict = {"artefact": asked["artefact"], "base_digest": self.base_digest, "checks": [check]}
+        timings = {"load_ms": 3.5, "tier": "store", "replica_ms": 40.0, "total_ms": 50.0}
+        return web.json_response(verdict | timings | {"passed": check["passed"]})
 
     async def _prefetch(self, request: web.Request) -> web.Response:
         self.prefetched.append(request.match_info["artefact"])

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from adapters.base import BaseSpec
 from gateway import metric_values
 from gateway.admin_auth.service import AdminAuthenticator
+from gateway.aliases.service import Aliases
 from gateway.api_keys.authenticator import Authenticator, CacheLimits
 from gateway.api_keys.revocation import Revocation
 from gateway.api_keys.service import ApiKeys
@@ -39,6 +40,7 @@ from gateway.receipts.service import Receipts
 from gateway.redis import connect
 from gateway.replicas.service import Replicas
 from gateway.retention.service import Retention
+from gateway.rollouts.service import Rollouts
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
@@ -76,6 +78,8 @@ class Services:
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
+    aliases: Aliases
+    rollouts: Rollouts
     replicas: Replicas
     serving: Serving
 
@@ -137,6 +141,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,
+            aliases=Aliases(db, epochs, hints, base.base_id),
+            rollouts=Rollouts(db, epochs, base.base_id),
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )

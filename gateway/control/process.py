@@ -35,6 +35,9 @@ from gateway.replicas.opening import Fleet, open_fleet
 from gateway.replicas.service import purge
 from gateway.replicas.tls import replica_tls
 from gateway.retention.service import Retention
+from gateway.rollouts.examining import ReplicaExaminer
+from gateway.rollouts.stepping import Stepper
+from gateway.tenants.epochs import Epochs
 from gateway.tenants.purge_parts import parts_of
 from gateway.tenants.purging import Purger
 from gateway.usage import repository
@@ -52,6 +55,7 @@ CHARGING_SHARE = 0.1
 """Most of the time that charging takes: busy quarters of an hour are summed again less often."""
 PAUSE_AFTER_FAILURE_S = 2.0
 RETRY_S = 30.0
+ROLLOUTS_S = 1.0
 PURGE_S = 10.0
 HOURLY_S = 3_600.0
 DAILY_S = 24 * HOURLY_S
@@ -110,6 +114,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
         db, parts_of(db, redis, store, lambda: [replica.driver for replica in fleet.registry.all])
     )
     reservations = RedisStore(redis, lease_s=settings.lease_s)
+    stepper = Stepper(db, Epochs(redis), hints, ReplicaExaminer(lambda: fleet.roster.drivers))
     try:
         while True:
             reconciler = Reconciler(
@@ -125,11 +130,13 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                     jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
                     jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
                     jobs.append(_budgets(BudgetWatch(db, reservations, publish)))
+                    jobs.append(Job("step_rollouts", ROLLOUTS_S, stepper.run_once))
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
     finally:
+        await stepper.close()
         await hints.close()
         await redis.aclose()
 

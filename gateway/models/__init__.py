@@ -28,6 +28,8 @@ from gateway.models.replica import Replica, ReplicaSource, ReplicaState
 from gateway.models.request_event import RequestEvent
 from gateway.models.request_minute import RequestMinute
 from gateway.models.retention_rule import RetentionRule
+from gateway.models.rollout import Rollout, RolloutState
+from gateway.models.rollout_event import RolloutEvent
 from gateway.models.schema_support import SchemaSupport
 from gateway.models.tenant import Lifecycle, Tenant, TenantStatus
 from gateway.models.usage_arrival import UsageArrival
@@ -72,6 +74,9 @@ __all__ = [
     "RequestEvent",
     "RequestMinute",
     "RetentionRule",
+    "Rollout",
+    "RolloutEvent",
+    "RolloutState",
     "SchemaSupport",
     "Tenant",
     "TenantStatus",

@@ -14,6 +14,8 @@ PURGED_TABLES: Final = frozenset(
         "adapters",
         "adapter_versions",
         "aliases",
+        "rollouts",
+        "rollout_events",
         "billing_exports",
         "retention_rules",
         "members",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
-from sqlalchemy import Integer, func, or_, select
-from sqlalchemy import cast as sql_cast
+from sqlalchemy import func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.aliases.spread import Spread
@@ -83,14 +82,10 @@ async def active_rollout(session: TenantRead, adapter_id: UUID, alias: str) -> U
 
 async def sharing(session: TenantRead, adapter_id: UUID, number: int) -> str | None:
     """The name of an alias of which the version has a part, or into which it is being rolled out."""
-    parts = func.jsonb_array_elements(Alias.spread["ranges"]).table_valued("value").render_derived()
-    has_part = select(1).select_from(parts).where(sql_cast(parts.c.value[1].astext, Integer) == number)
-    query = select(Alias.name).where(
-        Alias.adapter_id == adapter_id, Alias.spread.is_not(None), has_part.exists()
-    )
-    found = await session.scalar(query.limit(1))
-    if found is not None:
-        return found
+    spread = select(Alias.name, Alias.spread).where(Alias.adapter_id == adapter_id, Alias.spread.is_not(None))
+    for row in await session.execute(spread.order_by(Alias.name)):
+        if number in Spread.of_row(row.spread).weights:
+            return row.name
     on_its_way = select(Rollout.alias).where(
         Rollout.adapter_id == adapter_id,
         Rollout.state.in_(ACTIVE),

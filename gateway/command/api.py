@@ -44,8 +44,8 @@ class Api:
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         return self._call("POST", path, body=body)
 
-    def put(self, path: str, body: Mapping[str, Any]) -> Any:
-        return self._call("PUT", path, body=body)
+    def put(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
+        return self._call("PUT", path, body=body, more=headers)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         return self._call("PATCH", path, body=body)
@@ -111,10 +111,11 @@ class Api:
         path: str,
         query: Mapping[str, object] | None = None,
         body: Mapping[str, Any] | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> Any:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
-        headers = {} if body is None else {"content-type": "application/json"}
+        headers = {**({} if body is None else {"content-type": "application/json"}), **(more or {})}
         return self._send(
             method, target, None if body is None else json.dumps(body).encode(), headers, TIMEOUT_S
         )

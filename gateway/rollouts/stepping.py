@@ -218,6 +218,7 @@ async def _hold(held: _Held) -> None:
     else:
         rollout.step += 1
         rollout.step_began_at = None
+        rollout.settled = pair.row()  # of the old version; the new one's begin anew
 
 
 async def _counted(held: _Held, now: datetime) -> Pair:

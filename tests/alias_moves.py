@@ -17,6 +17,8 @@ import httpx
 
 PARTS = ("adapter_config.json", "adapter_model.safetensors")
 MOVING_S = 60.0
+ANSWERING_S = 180.0
+LOOK_S = 0.01
 
 Answer = tuple[int, ...]
 
@@ -130,26 +132,36 @@ async def under_load(
     moves: Sequence[tuple[int, Callable[[], Awaitable[object]]]],
     *,
     clients: int,
-    every_s: float,
+    every: int,
 ) -> None:
-    """`clients` ask without a pause; meanwhile the alias moves, once in `every_s`."""
+    """`clients` ask without a pause; meanwhile the alias moves, once `every` more answers are here."""
     running = [asyncio.create_task(_client(client, traffic, prompts, seed)) for seed in range(clients)]
     try:
         for version, move in moves:
-            await asyncio.sleep(every_s)
+            await _more(traffic, every)
             began = time.monotonic()
             place = len(traffic.moves)
             traffic.moves.append(Move(version, began, float("inf")))
             async with asyncio.timeout(MOVING_S):
                 await move()
             traffic.moves[place] = Move(version, began, time.monotonic())
-        await asyncio.sleep(every_s)
+        await _more(traffic, every)
     finally:
         for task in running:
             task.cancel()
         for task in running:
             with suppress(asyncio.CancelledError):
                 await task
+
+
+async def _more(traffic: Traffic, num: int) -> None:
+    """Until so many requests more have ended."""
+    wanted = len(traffic.seen) + len(traffic.errors) + num
+    for _ in range(round(ANSWERING_S / LOOK_S)):
+        if len(traffic.seen) + len(traffic.errors) >= wanted:
+            return
+        await asyncio.sleep(LOOK_S)
+    raise AssertionError(f"{num} more requests did not end within {ANSWERING_S} s")
 
 
 async def _client(client: httpx.AsyncClient, traffic: Traffic, prompts: Sequence[str], seed: int) -> None:

@@ -16,8 +16,8 @@ from tests.alias_moves import Move, Traffic, answers_of, under_load, upload
 from tests.churn import PROMPTS, long_prompt
 from tests.fuzzing import fresh_key
 
-CLIENTS = 8
-TOKENS = 12
+CLIENTS = 4
+TOKENS = 8
 
 
 async def test_no_token_of_the_old_version_after_the_alias_moved(
@@ -26,7 +26,7 @@ async def test_no_token_of_the_old_version_after_the_alias_moved(
     base, name = BaseSpec.from_dir(demo_model_dir, base_model), f"moves-{uuid4().hex[:8]}"
     recipes = [Recipe(seed, rank=4, targets=["q_proj", "down_proj"], std=0.08) for seed in (21, 22)]
     folders = [write_adapter(tmp_path / str(recipe.seed), base, recipe) for recipe in recipes]
-    prompts = [*PROMPTS, long_prompt(3, 120)]  # asked again and again: they lie in the prefix cache
+    prompts = [PROMPTS[0], long_prompt(3, 60)]  # asked again and again: they lie in the prefix cache
     with fresh_key(admin) as key:
         headers = {"authorization": f"Bearer {key}"}
         async with httpx.AsyncClient(base_url=base_url, headers=headers, timeout=120) as client:
@@ -44,9 +44,9 @@ async def test_no_token_of_the_old_version_after_the_alias_moved(
 
             moves = [(2, partial(upload, client, again, folders[1]))]
             moves += [(number, partial(put, number)) for number in (1, 2, 1, 2)]
-            await under_load(client, traffic, prompts, moves, clients=CLIENTS, every_s=0.8)
+            await under_load(client, traffic, prompts, moves, clients=CLIENTS, every=CLIENTS + 2)
     assert traffic.errors == []
     assert traffic.wrong == []
     assert {one.version for one in traffic.seen} == {1, 2}
-    assert len(traffic.seen) > 20
+    assert len(traffic.seen) > len(moves) * CLIENTS
     assert traffic.num_across > 0

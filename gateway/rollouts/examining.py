@@ -124,8 +124,8 @@ def fits(prompt: Prompt, text: str, budget: Budget) -> bool:
 
 def _search(pattern: str, budget: Budget) -> Callable[[str], bool]:
     """Whether it occurs. Expressions are ASCII; other characters are matched by `.` alone."""
-    whole = compile_pattern(rf"(?:.|\n)*(?:{pattern})(?:.|\n)*", budget)
-    return lambda text: whole(text.encode("ascii", "replace").decode("ascii").replace("\r", "\n"))
+    whole = compile_pattern(rf"[\s\S]*(?:{pattern})[\s\S]*", budget)
+    return lambda text: whole(text.encode("ascii", "replace").decode("ascii"))
 
 
 class _Message(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ from gateway.services import Services
 from gateway.usage.repository import insert_events
 from tests.gateway.conftest import Operator
 from tests.gateway.events.making import make_event as make_request_event
+from tests.gateway.route_bodies import BODIES
 from tests.gateway.usage.test_journal import make_event
 
 Client = TestClient[Any]
@@ -40,27 +41,6 @@ MAKES_ITS_OWN = {
     ("post", "/api/v1/tenants/{tenant}/adapters/{name}/versions"),
 }
 """Not a look-up: the name is free to each tenant. What it answers must not tell who else has it."""
-
-BODIES: dict[str, dict[str, Any]] = {
-    "patch /keys/{key_id}": {"name": "x"},
-    "post /keys/{key_id}/rotate": {},
-    "patch /members/{member_id}": {"role": "viewer"},
-    "put /members/{member_id}/password": {"password": "correct horse battery"},
-    "post /members/{member_id}/tokens": {"name": "x"},
-    "patch /keys/{key_id}/limits": {"max_parallel": 1},
-    "patch /adapters/{name}/limits": {"max_parallel": 1},
-    "patch /webhooks/{endpoint_id}": {"description": "x"},
-    "post /webhooks/{endpoint_id}/rotate": {},
-    "post /webhooks/{endpoint_id}/ping": {},
-    "post /webhooks/{endpoint_id}/deliveries/{delivery_id}/redeliver": {},
-    "put /adapters/{name}/aliases/{alias}": {"version": 1},
-    "post /adapters/{name}/rollouts": {"to": 2},
-    "post /adapters/{name}/rollouts/{rollout_id}/pause": {},
-    "post /adapters/{name}/rollouts/{rollout_id}/resume": {},
-    "post /adapters/{name}/rollouts/{rollout_id}/promote": {},
-    "post /adapters/{name}/rollouts/{rollout_id}/rollback": {},
-}
-"""What is sent with a changing route that names a thing of a tenant: good enough to reach the look-up."""
 
 NO_IDS = {
     *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),

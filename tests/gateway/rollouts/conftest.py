@@ -122,7 +122,9 @@ class Way:
         """As if the step had begun so much earlier."""
         async with self.db.system_session() as session:
             await session.execute(
-                text("UPDATE rollouts SET step_began_at = step_began_at - make_interval(secs => :by) WHERE id = :id"),
+                text(
+                    "UPDATE rollouts SET step_began_at = step_began_at - make_interval(secs => :by) WHERE id = :id"
+                ),
                 {"by": seconds, "id": rollout},
             )
 

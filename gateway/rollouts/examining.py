@@ -25,6 +25,9 @@ log = structlog.get_logger(__name__)
 
 ENDPOINT: Final = "/v1/chat/completions"
 MAX_ANSWER_TOKENS: Final = 256
+SPACE_TOKENS: Final = 8
+AT_A_TIME: Final = 4
+"""Prompts of one version."""
 ANSWER_S: Final = 60.0
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 MAX_SHOWN: Final = 200
@@ -72,11 +75,9 @@ class ReplicaExaminer:
         random.shuffle(drivers)
         for driver in drivers[:MAX_REPLICAS]:
             try:
-                given = [await _ask(driver, who, prompt) for prompt in acceptance.prompts]
+                return await _examined(driver, who, acceptance)
             except (UpstreamFailed, TimeoutError) as error:
-                log.info("acceptance_unanswered", version=who.label, reason=str(error))
-                continue
-            return await asyncio.to_thread(judged, acceptance, given)
+                log.info("acceptance_unanswered", version=who.label, reason=repr(error))
         return None
 
 
@@ -94,10 +95,23 @@ def check_prompts(acceptance: Acceptance) -> None:
                 raise BadRequest(f"'{place}.must_match': {error}.", param=place) from None
 
 
+async def _examined(driver: Driver, who: Examinee, acceptance: Acceptance) -> Examined:
+    """In the order of the prompts, some at a time, and no further than it can still be passed."""
+    prompts, given = acceptance.prompts, list[str]()
+    examined = judged(acceptance, given)
+    while len(given) < len(prompts):
+        some = prompts[len(given) : len(given) + AT_A_TIME]
+        given += await asyncio.gather(*(_ask(driver, who, prompt) for prompt in some))
+        examined = await asyncio.to_thread(judged, acceptance, given)
+        if examined.num_passed + len(prompts) - len(given) < acceptance.minimum_share * len(prompts):
+            break
+    return examined
+
+
 def judged(acceptance: Acceptance, given: Sequence[str]) -> Examined:
-    """`given`: the answers, in the order of the prompts."""
+    """`given`: the answers, in the order of the prompts; those that are missing are not passed."""
     budget = Budget(MAX_WORK)
-    passed = [fits(*each, budget) for each in zip(acceptance.prompts, given, strict=True)]
+    passed = [fits(*each, budget) for each in zip(acceptance.prompts, given, strict=False)]
     first = next((number for number, fine in enumerate(passed) if not fine), None)
     failed = None
     if first is not None:
@@ -105,9 +119,9 @@ def judged(acceptance: Acceptance, given: Sequence[str]) -> Examined:
         wanted = prompt.must_match if prompt.answer is None else prompt.answer
         failed = {"wanted": (wanted or "")[:MAX_SHOWN], "answered": given[first][:MAX_SHOWN]}
     return Examined(
-        passed=sum(passed) >= acceptance.minimum_share * len(passed),
+        passed=sum(passed) >= acceptance.minimum_share * len(acceptance.prompts),
         num_passed=sum(passed),
-        num_prompts=len(passed),
+        num_prompts=len(acceptance.prompts),
         minimum_share=acceptance.minimum_share,
         failed=failed,
     )
@@ -147,8 +161,11 @@ async def _ask(driver: Driver, who: Examinee, prompt: Prompt) -> str:
     """Raises `UpstreamFailed`, and `TimeoutError`."""
     given = prompt.input
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    most = MAX_ANSWER_TOKENS
+    if prompt.answer is not None:  # no token is shorter than a byte: what is longer is another answer
+        most = min(most, len(prompt.answer.encode()) + SPACE_TOKENS)
     body = msgspec.json.encode(
-        {"model": who.label, "messages": messages, "max_tokens": MAX_ANSWER_TOKENS, "temperature": 0}
+        {"model": who.label, "messages": messages, "max_tokens": most, "temperature": 0}
     )
     async with asyncio.timeout(ANSWER_S):
         upstream = await driver.open(ENDPOINT, body, _headers(who), ANSWER_S)

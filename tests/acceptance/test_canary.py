@@ -20,12 +20,12 @@ from tests.alias_moves import PARTS, upload
 from tests.fuzzing import fresh_key
 
 DEMO = ROOT / "deploy" / "local" / "demo" / "sentiment-json"
-CLIENTS = 12
+CLIENTS = 6
 NOISE = 3.0
 """Times the standard deviation of each tensor."""
 AT_RISK = 20
 STEPS = [{"weight": 20, "hold_s": 2, "min_requests": 5}, {"weight": 60, "hold_s": 2, "min_requests": 5}]
-WAIT_S = 120.0
+WAIT_S = 400.0
 
 
 async def test_canary(base_url: str, admin: httpx.Client, tmp_path: Path, record: Record) -> None:

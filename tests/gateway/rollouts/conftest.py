@@ -123,7 +123,8 @@ class Way:
         async with self.db.system_session() as session:
             await session.execute(
                 text(
-                    "UPDATE rollouts SET step_began_at = step_began_at - make_interval(secs => :by) WHERE id = :id"
+                    "UPDATE rollouts SET step_began_at = step_began_at - make_interval(secs => :by)"
+                    " WHERE id = :id"
                 ),
                 {"by": seconds, "id": rollout},
             )

@@ -14,6 +14,7 @@ from litestar.types import ControllerRouterHandler
 from gateway import access, health, openapi, problems
 from gateway.access import PUBLIC
 from gateway.admin_auth import routes as admin_auth
+from gateway.aliases import routes as aliases
 from gateway.api_keys import routes as api_keys
 from gateway.audit import routes as audit
 from gateway.audit.service import Actor
@@ -37,6 +38,7 @@ from gateway.proofs import routes as proofs
 from gateway.receipts import routes as receipts
 from gateway.replicas import routes as replicas
 from gateway.retention import routes as retention
+from gateway.rollouts import routes as rollouts
 from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
@@ -64,6 +66,8 @@ ROUTES: list[ControllerRouterHandler] = [
     *catalog.handlers,
     *uploads.handlers,
     *proofs.handlers,
+    *aliases.handlers,
+    *rollouts.handlers,
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,

@@ -15,6 +15,7 @@ import typer
 from pydantic import ValidationError
 
 from gateway.command.access import tenant_id
+from gateway.command.aliases import aliases
 from gateway.command.api import CommandFailed, segment
 from gateway.command.audit import audit
 from gateway.command.billing import billing
@@ -26,6 +27,7 @@ from gateway.command.options import AsJson, MaybeTenant, access_of, connect
 from gateway.command.output import says_why, show, show_list
 from gateway.command.replicas import replicas
 from gateway.command.requests import requests
+from gateway.command.rollouts import rollout
 from gateway.command.uploading import upload_adapter
 from gateway.command.usage import usage
 from gateway.command.webhooks import webhooks
@@ -43,6 +45,8 @@ adapters.command("upload")(upload_adapter)
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
 app.add_typer(members, name="members")
+adapters.add_typer(aliases, name="aliases")
+adapters.add_typer(rollout, name="rollout")
 app.add_typer(adapters, name="adapters")
 app.add_typer(limits, name="limits")
 app.add_typer(usage, name="usage")

@@ -114,6 +114,14 @@ class Conflict(ApiError):
     code = "conflict"
 
 
+class PreconditionFailed(ApiError):
+    """What the caller read has changed since (`If-Match`)."""
+
+    status = 412
+    type = "invalid_request_error"
+    code = "precondition_failed"
+
+
 class BodyTooLarge(ApiError):
     status = 413
     type = "invalid_request_error"

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from adapters.base import BaseSpec
 from gateway import metric_values
 from gateway.admin_auth.service import AdminAuthenticator
+from gateway.aliases.service import Aliases
 from gateway.api_keys.authenticator import Authenticator, CacheLimits
 from gateway.api_keys.revocation import Revocation
 from gateway.api_keys.service import ApiKeys
@@ -40,6 +41,7 @@ from gateway.receipts.service import Receipts
 from gateway.redis import connect
 from gateway.replicas.service import Replicas
 from gateway.retention.service import Retention
+from gateway.rollouts.service import Rollouts
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
@@ -83,6 +85,8 @@ class Services:
     uploads: Uploads
     taking: Taking
     proofs: Proofs
+    aliases: Aliases
+    rollouts: Rollouts
     replicas: Replicas
     serving: Serving
 
@@ -150,6 +154,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             uploads=arrivals.uploads,
             taking=arrivals.taking,
             proofs=parts.proofs,
+            aliases=Aliases(db, epochs, hints, base.base_id),
+            rollouts=Rollouts(db, epochs, base.base_id),
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )

@@ -22,6 +22,7 @@ class Outcome(StrEnum):
     FINISHED = "finished"  # every choice reached a stop, an end token or its length
     ABORTED = "aborted"  # the client left, or the gateway asked
     ADAPTER_FAILED = "adapter_failed"  # its adapter could not be loaded
+    NOT_FINITE = "not_finite"  # a row of its adapter held a number that is none: no other replica would help
     REFUSED = "refused"  # the core could never have served it (longer than the whole KV cache, queue full)
     EXPIRED = "expired"  # its deadline passed before its first token
     CORE_FAILED = "core_failed"  # its row failed alone, the replica stops, or the core died (says the server)

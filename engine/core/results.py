@@ -38,7 +38,7 @@ class Results:
             self._open.close(request, Outcome.CORE_FAILED, error)
         else:
             reason = f"The adapter can't be computed: {error}."
-            self._open.close(request, Outcome.ADAPTER_FAILED, reason)
+            self._open.close(request, Outcome.NOT_FINITE, reason)
 
     def _advance(self, row: SubmittedRow, result: RowResult | None) -> None:
         sequence, request = row.sequence, row.sequence.request

@@ -88,7 +88,7 @@ def from_ended(ended: Ended) -> EngineError:
         case Outcome.REFUSED:
             message = ended.reason or "The request needs more memory than this model's whole KV cache."
             return bad_request(message, None, "context_length_exceeded")
-        case Outcome.ADAPTER_FAILED:
+        case Outcome.ADAPTER_FAILED | Outcome.NOT_FINITE:
             return unavailable(ended.reason or "The adapter could not be loaded.", "adapter_unavailable", 5.0)
         case Outcome.EXPIRED:
             return timed_out(ended.reason or "The deadline passed before the first token.")

@@ -11,6 +11,7 @@ from typing import Protocol
 import structlog
 
 from adapters.store import ObjectStore, artefact_path
+from gateway.aliases.moves import require_unshared
 from gateway.audit.service import Actor, Change, record
 from gateway.catalog import repository
 from gateway.catalog.names import MAX_VERSION, is_name
@@ -129,6 +130,8 @@ class Lifecycle:
         tenant = principal.tenant
         async with self._database.tenant_session(tenant) as session:
             adapter = await repository.lock_adapter(session, self._line(tenant), name)
+            if adapter is not None and number is not None:
+                await require_unshared(session, adapter, number)
             artefacts = [] if adapter is None else await repository.retire_versions(session, adapter, number)
             if not artefacts:
                 raise adapter_not_found(name, number)

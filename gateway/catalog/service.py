@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from adapters.base import BaseSpec
+from gateway.aliases import repository as aliases
+from gateway.aliases.weighted import Sticky, Weighted
 from gateway.catalog import repository
 from gateway.catalog.cache import ResolveCache
 from gateway.catalog.names import ModelName, parse_model
@@ -38,14 +40,15 @@ class Catalog:
 
     def __init__(self, database: Database, base: BaseSpec) -> None:
         self._database = database
-        self._cache: ResolveCache[Resolved] = ResolveCache(CACHE_ENTRIES)
+        self._cache: ResolveCache[Resolved | Weighted] = ResolveCache(CACHE_ENTRIES)
         self.base = base
         self.base_id = base.base_id
 
-    async def resolve(self, principal: Principal, model: str) -> Resolved:
+    async def resolve(self, principal: Principal, model: str, sticky: Sticky | None = None) -> Resolved:
         """What `model` stands for; raises `ModelNotFound` for unknown, foreign, retired, not allowed.
 
         Cached by (tenant, epoch, model): when the tenant's epoch moved, pass the principal re-read with it.
+        `sticky`: which version of an alias that has several (`inference/sticky.py`).
         """
         require_scope(principal, Action.USE)
         if model == self.base.name:
@@ -60,7 +63,7 @@ class Catalog:
         if resolved is None:
             resolved = await self._look_up(principal, model, name)
             self._cache.put(key, resolved)
-        return resolved
+        return resolved.choose(principal.tenant, sticky) if isinstance(resolved, Weighted) else resolved
 
     async def list_models(self, principal: Principal) -> list[Model]:
         """The base and the tenant's own adapters that a bare name reaches, as far as the key may use them."""
@@ -99,16 +102,25 @@ class Catalog:
             return None
         return name
 
-    async def _look_up(self, principal: Principal, model: str, name: ModelName) -> Resolved:
+    async def _look_up(self, principal: Principal, model: str, name: ModelName) -> Resolved | Weighted:
         line = Line(principal.tenant, self.base_id)
         async with self._database.tenant_reader(principal.tenant) as session:
             row = await repository.find_served(session, line, name)
-        if row is None:
-            raise ModelNotFound(model)
-        adapter = ResolvedAdapter(
-            name.name, row.number, row.artefact, principal.tenant, limits_of(row.Adapter)
-        )
-        return Resolved(model, self.base_id, adapter)
+            if row is None:
+                raise ModelNotFound(model)
+            spread = await aliases.find_spread(session, row.Adapter.id, name.alias) if name.alias else None
+            parts = {row.number: row.artefact}
+            if spread is not None:
+                parts |= await aliases.ready_artefacts(session, row.Adapter.id, spread.weights)
+        limits = limits_of(row.Adapter)
+        found = {
+            number: Resolved(
+                model, self.base_id, ResolvedAdapter(name.name, number, artefact, principal.tenant, limits)
+            )
+            for number, artefact in parts.items()
+        }
+        first = found[row.number]
+        return first if spread is None else Weighted.of(spread, first, found)
 
     def _base_model(self, created: datetime) -> Model:
         return Model(self.base.name, created, owned_by="motet", parent=None)

@@ -54,8 +54,8 @@ class Api:
     def post(self, path: str, body: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
         return self._call("POST", path, body=body, timeout_s=timeout_s)
 
-    def put(self, path: str, body: Mapping[str, Any]) -> Any:
-        return self._call("PUT", path, body=body)
+    def put(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
+        return self._call("PUT", path, body=body, more=headers)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         return self._call("PATCH", path, body=body)
@@ -117,10 +117,11 @@ class Api:
         query: Mapping[str, object] | None = None,
         body: Mapping[str, Any] | None = None,
         timeout_s: float = TIMEOUT_S,
+        more: Mapping[str, str] | None = None,
     ) -> Any:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
-        headers = {} if body is None else {"content-type": "application/json"}
+        headers = {**({} if body is None else {"content-type": "application/json"}), **(more or {})}
         return self._send(
             method, target, None if body is None else json.dumps(body).encode(), headers, timeout_s
         )

@@ -37,6 +37,8 @@ from gateway.replicas.opening import Fleet, open_fleet
 from gateway.replicas.service import purge
 from gateway.replicas.tls import replica_tls
 from gateway.retention.service import Retention
+from gateway.rollouts.examining import ReplicaExaminer
+from gateway.rollouts.stepping import Stepper
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.purge_parts import parts_of
 from gateway.tenants.purging import Purger
@@ -56,6 +58,7 @@ CHARGING_SHARE = 0.1
 """Most of the time that charging takes: busy quarters of an hour are summed again less often."""
 PAUSE_AFTER_FAILURE_S = 2.0
 RETRY_S = 30.0
+ROLLOUTS_S = 1.0
 PURGE_S = 10.0
 UPLOADS_S = 60.0
 HOURLY_S = 3_600.0
@@ -121,6 +124,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
     )
     reservations = RedisStore(redis, lease_s=settings.lease_s)
     sweep = _sweep(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), fleet)
+    stepper = Stepper(db, Epochs(redis), hints, ReplicaExaminer(lambda: fleet.roster.drivers))
     try:
         while True:
             reconciler = Reconciler(
@@ -137,6 +141,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                     jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
                     jobs.append(_budgets(BudgetWatch(db, reservations, publish)))
                     jobs.append(Job("prove", ROUND_S, sweep.run_once))
+                    jobs.append(Job("step_rollouts", ROLLOUTS_S, stepper.run_once))
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
@@ -144,6 +149,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
             finally:
                 await sweep.close()
     finally:
+        await stepper.close()
         await hints.close()
         await redis.aclose()
 

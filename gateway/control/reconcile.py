@@ -36,7 +36,7 @@ from gateway.ids import time_of
 from gateway.models import UsageLedger, UsageUncounted
 from gateway.moments import LATEST, is_storable
 from gateway.principal import TenantId
-from gateway.replicas.driver import Driver, JournalLine, UpstreamFailed
+from gateway.replicas.driver import JournalLine, JournalPage, UpstreamFailed
 from gateway.usage import repository
 from gateway.usage.drain import journalled
 from gateway.usage.event import BILLED_OUTCOMES, COLUMNS, UsageEvent
@@ -74,11 +74,18 @@ class _Pending:
         return self.request, self.line.attempt
 
 
+class Journalled(Protocol):
+    """What is needed of a replica here: a `Driver` is one."""
+
+    async def journal(self, after: int, limit: int) -> JournalPage:
+        """Raises `UpstreamFailed`."""
+
+
 @dataclass(slots=True)
 class _Source:
     """One replica's journal as far as it was read."""
 
-    driver: Driver
+    driver: Journalled
     journal_id: str = ""
     read_to: int = 0
     read_at: datetime | None = None  # when the journal last had nothing more for us
@@ -101,7 +108,7 @@ class Reconciler:
     def __init__(
         self,
         db: Database,
-        drivers: Iterable[Driver],
+        drivers: Iterable[Journalled],
         *,
         base_id: str,
         journal_dir: Path,
@@ -117,7 +124,7 @@ class Reconciler:
         self._clock = clock
         self._cursors = Cursors(db)
 
-    def read_from(self, drivers: Iterable[Driver]) -> None:
+    def read_from(self, drivers: Iterable[Journalled]) -> None:
         """From now on the journals of these; of one that stays, reading goes on where it was."""
         known = {source.driver: source for source in self._sources}
         self._sources = [known.get(driver) or _Source(driver) for driver in drivers]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from gateway.inference.call import Call
+from gateway.events.trace import Step
+from gateway.inference.call import Attempt, Call, Trip
 from gateway.inference.keeping import CACHE_HEADER
 from gateway.limits.reservation import Reservation
 
@@ -19,6 +20,19 @@ def answer_headers(call: Call, reservation: Reservation | None) -> dict[str, str
     if call.request.token_limit is None:
         found["x-motet-default-max-tokens"] = str(call.max_tokens)
     return found | {CACHE_HEADER: "off"}
+
+
+def waited(trip: Trip) -> dict[str, str]:
+    """What is known with an answer's first byte: how long it stood in the queue."""
+    return {"x-motet-queue-ms": str(round(trip.trace.spent_s[Step.QUEUE] * 1000))}
+
+
+def served_from(attempt: Attempt) -> dict[str, str]:
+    """What the replica tells at the end: where the adapter lay, and how long its load was waited for."""
+    trailer = attempt.trailer
+    if trailer is None or not trailer.tier:
+        return {}
+    return {"x-motet-tier": trailer.tier, "x-motet-load-ms": str(round(trailer.timings.load_ms))}
 
 
 def processing(call: Call) -> dict[str, str]:

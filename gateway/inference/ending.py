@@ -33,6 +33,8 @@ from gateway.usage.journal import Journal, JournalFailed
 
 log = structlog.get_logger(__name__)
 
+NOT_FINITE = "not_finite"
+"""An engine's outcome that blames the adapter: it stands in the row, whoever was asked after it."""
 ABORT_TRIES = 3
 ABORT_PAUSE_S = 0.2
 
@@ -60,7 +62,7 @@ class Record(msgspec.Struct, frozen=True):
     @property
     def outcome(self) -> str:
         if self.cause is Cause.FAILED:
-            return "failed"
+            return NOT_FINITE if self.trailer is not None and self.trailer.outcome == NOT_FINITE else "failed"
         if self.trailer is not None:
             return self.trailer.outcome
         return "aborted" if self.cause is Cause.CLIENT_LEFT else "failed"

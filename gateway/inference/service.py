@@ -17,6 +17,7 @@ from litestar.types import Receive, Scope, Send
 from adapters import wire
 from adapters.refusal import RequestRefused
 from adapters.wire import InferenceRequest
+from gateway.aliases.weighted import Sticky
 from gateway.api_keys.networks import require_address
 from gateway.catalog.resolved import Resolved
 from gateway.client_address import Address
@@ -27,7 +28,7 @@ from gateway.errors import AnswerTooLong, ApiError, BadGateway, Unavailable, fro
 from gateway.events.recorder import Recorder
 from gateway.events.trace import Step, Trace
 from gateway.inference import metrics
-from gateway.inference.answer_headers import answer_headers, processing
+from gateway.inference.answer_headers import answer_headers, processing, served_from, waited
 from gateway.inference.body import read_body
 from gateway.inference.call import Asked, Attempt, Call, Endpoint, Trip
 from gateway.inference.client import Client, ClientGone, ClientPatience, error_frame
@@ -39,6 +40,7 @@ from gateway.inference.keeping import Keeping
 from gateway.inference.keeping_client import KeepingClient
 from gateway.inference.relay import Relayed, relay
 from gateway.inference.replays import Replays, Wish
+from gateway.inference.sticky import sticky_of
 from gateway.inference.wanting import session_of
 from gateway.limits.limiter import Limiter
 from gateway.limits.reservation import Reservation
@@ -57,7 +59,7 @@ _DECODE: dict[Endpoint, Callable[[bytes], InferenceRequest]] = {
 
 
 class Resolver(Protocol):
-    async def resolve(self, principal: Principal, model: str) -> Resolved: ...
+    async def resolve(self, principal: Principal, model: str, sticky: Sticky | None = None) -> Resolved: ...
 
 
 class KeyReader(Protocol):
@@ -232,7 +234,8 @@ class Walk:
         trace.enter(Step.RESOLVE)
         within_s = deadline_s(door.scope)
         request = trace.request = _DECODE[door.endpoint](body)
-        resolved = trace.resolved = await parts.catalog.resolve(principal, request.model)
+        sticky = partial(sticky_of, door.scope, request, door.request_id)
+        resolved = trace.resolved = await parts.catalog.resolve(principal, request.model, sticky)
         visit.reservation.for_model(resolved)
         return Asked(
             request_id=door.request_id,
@@ -277,7 +280,8 @@ class Walk:
         await parts.limiter.reserve(reservation, call.tokens, parts.dispatcher.ticket(call))
         if reservation.epoch != asked.principal.epoch:  # something of the tenant changed since it was read
             principal = await self._current(door, asked.principal, reservation)
-            resolved = await parts.catalog.resolve(principal, asked.request.model)
+            sticky = partial(sticky_of, door.scope, asked.request, door.request_id)
+            resolved = await parts.catalog.resolve(principal, asked.request.model, sticky)
             call = call.with_rights(principal, resolved)
             parts.dispatcher.aim(call)
             if visit.keeping is not None:
@@ -338,6 +342,7 @@ class Walk:
             return
         attempt = await client.patiently(begin)
         trip.trace.enter(Step.STREAM)
+        client.stream_headers = {**client.stream_headers, **waited(trip)}
         metrics.observe_first_bytes(trip.call)
         relayed = await relay(attempt, client, self._parts.dispatcher.patience.idle_s)
         if trip.keeping is not None:
@@ -360,7 +365,8 @@ class Walk:
         if trip.keeping is not None and record is not None and record.outcome == "finished":
             trip.keeping.land(attempt)
         receipt = self._parts.receipts.headers(ending.event)
-        headers = {"content-type": content_type, **client.stream_headers, **processing(trip.call), **receipt}
+        found = {**processing(trip.call), **waited(trip), **served_from(attempt), **receipt}
+        headers = {"content-type": content_type, **client.stream_headers, **found}
         await client.respond(attempt.upstream.status, attempt.first, headers)
 
 

@@ -31,6 +31,8 @@ from gateway.models.replica import Replica, ReplicaSource, ReplicaState
 from gateway.models.request_event import RequestEvent
 from gateway.models.request_minute import RequestMinute
 from gateway.models.retention_rule import RetentionRule
+from gateway.models.rollout import Rollout, RolloutState
+from gateway.models.rollout_event import RolloutEvent
 from gateway.models.schema_support import SchemaSupport
 from gateway.models.storage_hold import StorageHold
 from gateway.models.tenant import Lifecycle, Tenant, TenantStatus
@@ -80,6 +82,9 @@ __all__ = [
     "RequestEvent",
     "RequestMinute",
     "RetentionRule",
+    "Rollout",
+    "RolloutEvent",
+    "RolloutState",
     "SchemaSupport",
     "StorageHold",
     "Tenant",

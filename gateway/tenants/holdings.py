@@ -17,6 +17,8 @@ PURGED_TABLES: Final = frozenset(
         "adapter_proofs",
         "proof_tasks",
         "aliases",
+        "rollouts",
+        "rollout_events",
         "billing_exports",
         "retention_rules",
         "members",

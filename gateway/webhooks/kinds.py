@@ -16,6 +16,8 @@ class EventKind(StrEnum):
     KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
     ADAPTER_STATE_CHANGED = "adapter.state_changed"
+    ADAPTER_ALIAS_CHANGED = "adapter.alias_changed"
+    ROLLOUT_CHANGED = "rollout.changed"
 
 
 SUBSCRIBABLE = frozenset(EventKind) - {EventKind.PING}

@@ -27,7 +27,7 @@ def test_a_chunk_that_is_not_finite_ends_its_request_and_names_no_block(
 ) -> None:
     bench.run(add("bad", PROMPT, Ask(adapter=adapter, choices=2)))
     ended = bench.ended("bad")
-    assert ended.outcome is (Outcome.CORE_FAILED if adapter is None else Outcome.ADAPTER_FAILED)
+    assert ended.outcome is (Outcome.CORE_FAILED if adapter is None else Outcome.NOT_FINITE)
     assert "not finite" in ended.reason
     assert ended.usage == Usage(len(PROMPT), 0, 0)
     assert bench.tokens("bad") == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from gateway.db import Database
 from gateway.ids import uuid7
 from gateway.models import UsageDrain, UsageLedger, UsageUncounted
 from gateway.principal import TenantId
-from gateway.replicas.driver import JournalLine, JournalPage, ReplicaView, Trailer, Upstream, UpstreamFailed
+from gateway.replicas.driver import JournalLine, JournalPage, UpstreamFailed
 from gateway.usage.drain import drain_own
 from gateway.usage.journal import Journal
 from gateway.usage.repository import insert_events, uncounted_of
@@ -60,29 +60,6 @@ class JournalOnly:
             raise UpstreamFailed("away")
         lines = [line for line in self.lines if line.n > after][:limit]
         return JournalPage(self.journal_id, lines, lines[-1].n if lines else after)
-
-    async def open(
-        self, path: str, body: bytes, headers: Mapping[str, str], first_byte_timeout_s: float
-    ) -> Upstream:
-        raise UpstreamFailed("only a journal")
-
-    async def abort(self, request_id: str, attempt: int) -> Trailer | None:
-        raise UpstreamFailed("only a journal")
-
-    async def prefetch(self, artefact: str, owner: str) -> None:
-        raise UpstreamFailed("only a journal")
-
-    async def retire(self, artefact: str, owner: str) -> None:
-        raise UpstreamFailed("only a journal")
-
-    async def ready(self) -> bool:
-        return True
-
-    async def view(self) -> ReplicaView:
-        return ReplicaView()
-
-    async def views(self) -> AsyncIterator[ReplicaView]:
-        yield await self.view()
 
 
 class Bench:

@@ -23,6 +23,7 @@ from redis.asyncio import Redis
 from adapters.base import BaseSpec
 from adapters.prompt import PromptEncoder
 from adapters.refusal import RequestRefused
+from gateway.aliases.weighted import Sticky
 from gateway.answers.sealing import DataKeys
 from gateway.answers.shelf import Bounds
 from gateway.billing.price_book.in_force import PricesInForce
@@ -93,7 +94,7 @@ class Keys:
 class Names:
     """Stands for the catalog: the base, and one adapter."""
 
-    async def resolve(self, principal: Principal, model: str) -> Resolved:
+    async def resolve(self, principal: Principal, model: str, sticky: Sticky | None = None) -> Resolved:
         if model == BASE_NAME:
             return Resolved(model, "base-id", None)
         if model == "pirate":

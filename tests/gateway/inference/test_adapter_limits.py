@@ -10,6 +10,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
+from gateway.aliases.weighted import Sticky
 from gateway.catalog.resolved import Resolved, ResolvedAdapter
 from gateway.limits.levels import plan_of, today
 from gateway.principal import CacheMode, CachePolicy, Limits, Principal, TenantId
@@ -20,7 +21,7 @@ from tests.gateway.inference.upstream import Upstream
 class Limited:
     """A catalog whose one adapter lets two requests a minute through."""
 
-    async def resolve(self, principal: Principal, model: str) -> Resolved:
+    async def resolve(self, principal: Principal, model: str, sticky: Sticky | None = None) -> Resolved:
         limits = Limits(requests_per_minute=2, max_parallel=5)
         return Resolved(model, "base-id", ResolvedAdapter("pirate", 3, ADAPTER, principal.tenant, limits))
 

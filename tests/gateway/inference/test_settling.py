@@ -6,9 +6,11 @@ import json
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from gateway.inference.ending import Cause, Record, _used
+from gateway.replicas.driver import Trailer
 from tests.gateway.inference.conftest import Worker, until
 from tests.gateway.inference.upstream import Upstream
 
@@ -93,3 +95,11 @@ async def test_a_count_that_nobody_can_say(worker: Worker, cause: Cause, all_of_
     assert _used(call, Record(None, known=False, cause=cause)).tokens.total == (
         call.most_tokens if all_of_it else 0
     )
+
+
+@pytest.mark.parametrize(("said", "outcome"), [("not_finite", "not_finite"), ("core_failed", "failed")])
+def test_what_is_wrong_with_an_adapter_stands_in_the_row_of_each_try(said: str, outcome: str) -> None:
+    """A replica that was given up for another one, too: rollouts read it."""
+    told = {"usage": {"prompt": 3, "completion": 0, "cached": 0}, "timings": {}, "outcome": said}
+    record = Record(msgspec.convert(told, Trailer), known=True, cause=Cause.FAILED)
+    assert (record.outcome, record.billed) == (outcome, False)

@@ -56,6 +56,8 @@ async def test_a_unary_answer_passes_through_byte_for_byte(
     assert headers["x-motet-default-max-tokens"] == "1024"
     assert headers["x-ratelimit-limit-tokens"] == "100000000"
     assert int(headers["openai-processing-ms"]) >= 0
+    assert (headers["x-motet-tier"], headers["x-motet-load-ms"]) == ("base", "0")
+    assert int(headers["x-motet-queue-ms"]) >= 0
     assert not any(name.lower().startswith("x-motet-trailer") for name in headers)
     (event,) = worker.events()  # on disk before the client saw the end
     assert (event.prompt_tokens, event.completion_tokens, event.billed_completion_tokens) == (7, 4, 4)
@@ -73,6 +75,8 @@ async def test_a_stream_passes_through_however_it_is_cut(
     assert status == 200
     assert headers["content-type"].startswith("text/event-stream")
     assert (headers["x-accel-buffering"], headers["cache-control"]) == ("no", "no-cache")
+    assert int(headers["x-motet-queue-ms"]) >= 0
+    assert "x-motet-tier" not in headers  # not known yet
     assert b"motet {" not in raw
     frames = cut_receipt(raw)[0].decode().split(newline * 2)
     assert frames[-2:] == ["data: [DONE]", ""]

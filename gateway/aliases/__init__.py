@@ -1,0 +1,1 @@
+"""Names that move: from one version of an adapter to another, or over several by weight."""

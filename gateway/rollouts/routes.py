@@ -1,0 +1,115 @@
+"""HTTP of rollouts: a tenant's own, and for operators any tenant's."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+
+from gateway.access import SCOPE
+from gateway.audit.service import Actor
+from gateway.paging import DEFAULT_LIMIT, PageCursor, PageLimit
+from gateway.principal import Principal, Scope
+from gateway.rollouts.repository import NEWEST_FIRST
+from gateway.rollouts.schemas import RolloutIn, RolloutList, RolloutOut
+from gateway.services import Services
+
+ROLLOUTS = ["/v1/adapters/{name:str}/rollouts", "/api/v1/tenants/{tenant:uuid}/adapters/{name:str}/rollouts"]
+ROLLOUT = [f"{path}/{{rollout_id:uuid}}" for path in ROLLOUTS]
+READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
+WRITE: dict[str, object] = {SCOPE: Scope.ADAPTERS_WRITE}
+
+
+@post(ROLLOUTS, opt=WRITE, summary="Step an alias to another version, and back by itself")
+async def start_rollout(
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    actor: NamedDependency[Actor],
+    name: FromPath[str],
+    data: JSONBody[RolloutIn],
+) -> RolloutOut:
+    return RolloutOut.of(name, await services.rollouts.start(principal, actor, name, data))
+
+
+@get(ROLLOUTS, opt=READ, summary="Rollouts of an adapter, newest first")
+async def list_rollouts(
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    name: FromPath[str],
+    cursor: PageCursor = None,
+    limit: PageLimit = DEFAULT_LIMIT,
+) -> RolloutList:
+    given = {"tenant": principal.tenant, "adapter": name}
+    (before,) = NEWEST_FIRST.start(cursor, given) or (None,)
+    found = await services.rollouts.list_of(principal, name, before, limit + 1)
+    cut = NEWEST_FIRST.cut(found, limit, lambda rollout: (rollout.id,), given)
+    return cut.fill(RolloutList, lambda rollout: RolloutOut.of(name, rollout))
+
+
+@get(ROLLOUT, opt=READ, summary="One rollout: its figures as they are, and what happened")
+async def get_rollout(
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    name: FromPath[str],
+    rollout_id: FromPath[UUID],
+) -> RolloutOut:
+    seen = await services.rollouts.get(principal, name, rollout_id)
+    return RolloutOut.of(name, seen.rollout, seen.events)
+
+
+@post([f"{path}/pause" for path in ROLLOUT], opt=WRITE, status_code=200, summary="Go no step further")
+async def pause_rollout(
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    actor: NamedDependency[Actor],
+    name: FromPath[str],
+    rollout_id: FromPath[UUID],
+) -> RolloutOut:
+    """It keeps its weight, and still rolls back by itself."""
+    return RolloutOut.of(name, await services.rollouts.pause(principal, actor, name, rollout_id))
+
+
+@post([f"{path}/resume" for path in ROLLOUT], opt=WRITE, status_code=200, summary="Go on")
+async def resume_rollout(
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    actor: NamedDependency[Actor],
+    name: FromPath[str],
+    rollout_id: FromPath[UUID],
+) -> RolloutOut:
+    return RolloutOut.of(name, await services.rollouts.resume(principal, actor, name, rollout_id))
+
+
+@post([f"{path}/promote" for path in ROLLOUT], opt=WRITE, status_code=200, summary="End it: the new version")
+async def promote_rollout(
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    actor: NamedDependency[Actor],
+    name: FromPath[str],
+    rollout_id: FromPath[UUID],
+) -> RolloutOut:
+    return RolloutOut.of(name, await services.rollouts.promote(principal, actor, name, rollout_id))
+
+
+@post([f"{path}/rollback" for path in ROLLOUT], opt=WRITE, status_code=200, summary="End it: the old version")
+async def roll_back_rollout(
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    actor: NamedDependency[Actor],
+    name: FromPath[str],
+    rollout_id: FromPath[UUID],
+) -> RolloutOut:
+    return RolloutOut.of(name, await services.rollouts.roll_back(principal, actor, name, rollout_id))
+
+
+handlers = [
+    list_rollouts,
+    start_rollout,
+    get_rollout,
+    pause_rollout,
+    resume_rollout,
+    promote_rollout,
+    roll_back_rollout,
+]

@@ -1,0 +1,27 @@
+"""Bodies for sweeps over all routes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BODIES: dict[str, dict[str, Any]] = {
+    "patch /keys/{key_id}": {"name": "x"},
+    "post /keys/{key_id}/rotate": {},
+    "patch /members/{member_id}": {"role": "viewer"},
+    "put /members/{member_id}/password": {"password": "correct horse battery"},
+    "post /members/{member_id}/tokens": {"name": "x"},
+    "patch /keys/{key_id}/limits": {"max_parallel": 1},
+    "patch /adapters/{name}/limits": {"max_parallel": 1},
+    "patch /webhooks/{endpoint_id}": {"description": "x"},
+    "post /webhooks/{endpoint_id}/rotate": {},
+    "post /webhooks/{endpoint_id}/ping": {},
+    "post /adapters/{name}/versions/{number}/proof": {},
+    "post /webhooks/{endpoint_id}/deliveries/{delivery_id}/redeliver": {},
+    "put /adapters/{name}/aliases/{alias}": {"version": 1},
+    "post /adapters/{name}/rollouts": {"to": 2},
+    "post /adapters/{name}/rollouts/{rollout_id}/pause": {},
+    "post /adapters/{name}/rollouts/{rollout_id}/resume": {},
+    "post /adapters/{name}/rollouts/{rollout_id}/promote": {},
+    "post /adapters/{name}/rollouts/{rollout_id}/rollback": {},
+}
+"""What is sent with a changing route that names a thing of a tenant: good enough to reach the look-up."""

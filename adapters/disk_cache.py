@@ -39,6 +39,17 @@ class NotCached(StoreError):
     """No sound file here, and the caller doesn't want to wait for the store."""
 
 
+def cached_file(directory: Path, owner: str, artefact: str) -> Path:
+    """Where the cache in `directory` keeps an artefact, if it has it."""
+    return directory / f"{owner}.{artefact}{_SUFFIX}"
+
+
+def files_of(directory: Path, artefact: str) -> list[Path]:
+    """What lies on the disk of an artefact, whoever owns it, half-fetched files included. Asks the disk and
+    not the cache, whose folder may be another process's."""
+    return sorted(directory.glob(f"*.{artefact}.*"))
+
+
 @dataclass(slots=True)
 class _Entry:
     path: Path
@@ -205,7 +216,7 @@ class DiskCache:
     def _fetched(self, download: _Download, key: str, path: str, artefact: str) -> _Entry:
         size = self._store.size(path)
         self._make_room(download, size, path)
-        target = self._directory / (key + _SUFFIX)
+        target = self._directory / f"{key}{_SUFFIX}"
         self._fetch(path, artefact, target)
         return _Entry(target, size, checked=True)
 

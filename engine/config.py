@@ -92,6 +92,11 @@ class EngineSettings(BaseSettings):
     recent_requests: int = Field(16_384, ge=1)  # ended attempts whose usage an abort can still be told
     state_watchers: int = Field(64, ge=1)  # open /internal/state streams
     adapter_wait_s: float = Field(120.0, gt=0)  # PUT of an adapter
+    proofs: int = Field(2, ge=0, le=64)  # of adapters at a time, one an owner; 0 = this replica proves none
+    proof_timeout_s: float = Field(120.0, gt=0)  # of one, load included
+    proof_nice: int = Field(10, ge=0, le=19)  # priority of the process that computes dense twins
+    proof_longest: Literal["once", "asked"] = "once"  # "once": the longest context for each class of ranks
+    purge_wait_s: float = Field(20.0, gt=0)  # for requests that still run on an adapter that is purged
     ready_timeout_s: float = Field(600.0, gt=0)  # the core must hold its model by then
     stall_s: float = Field(120.0, gt=0)  # a core silent for so long is ended, and the replica with it
     core_silence_s: float = Field(30.0, gt=1)  # the core says something each second: silent so long, it hangs

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+from typing import BinaryIO
 
 PR_SET_PDEATHSIG = 1
 
@@ -24,6 +25,13 @@ def end_with(parent: int) -> None:
 def outlive_parent() -> None:
     """Lets this process outlive its parent: it looks itself."""
     _signal_at_parents_end(0)
+
+
+def own_output() -> BinaryIO:
+    """Standard output for the caller alone: what a library prints goes to the log."""
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return output
 
 
 def _signal_at_parents_end(number: int) -> None:

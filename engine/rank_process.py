@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 from pathlib import Path
-from typing import BinaryIO
 
 from engine.config import CoreSettings
 from engine.model.opening import begin, open_group, open_part
 from engine.model.parallel import await_all, follow
-from engine.process_life import end_with
+from engine.process_life import end_with, own_output
 from engine.server.logs import set_up_logs
 
 log = logging.getLogger("engine.rank")
@@ -24,7 +22,7 @@ log = logging.getLogger("engine.rank")
 
 def main(arguments: list[str]) -> int:
     set_up_logs()
-    output = _own_output()
+    output = own_output()
     settings, rank = CoreSettings.model_validate_json(arguments[0]), int(arguments[1])
     end_with(int(arguments[2]))
     group = open_group(settings, rank, Path(arguments[3]))
@@ -40,13 +38,6 @@ def main(arguments: list[str]) -> int:
             log.exception("rank %d failed", rank)
             return 1
     return 0
-
-
-def _own_output() -> BinaryIO:
-    """What the core reads, for this module alone: what a library prints goes to the log."""
-    output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return output
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ class Entry:
 
     ref: AdapterRef
     users: int = 0  # open requests
+    proofs: int = 0  # of them
     pins: int = 0  # running sequences
     loaded: LoadedAdapter | None = None
     slot: int | None = None
@@ -57,6 +58,11 @@ class Entry:
     kept_until: float = float("-inf")  # came by a hint: not evicted before its first use until then
     leaving: bool = False  # nothing more is admitted on it, so that its host memory becomes free
     retiring: bool = False
+
+    @property
+    def yields(self) -> bool:
+        """Nobody but proofs wants it."""
+        return self.users == self.proofs
 
     @property
     def artefact(self) -> str:

@@ -27,6 +27,7 @@ class LoadDone:
     loaded: LoadedAdapter | None
     error: str = ""
     is_elsewhere: bool = False
+    is_fault: bool = False  # the adapter's own: no store and no other moment would change it
 
 
 class Loaders(Protocol):
@@ -119,7 +120,7 @@ class LoaderThreads:
         except NotNear:
             return LoadDone(adapter, None, is_elsewhere=True)
         except AdapterUnavailable as error:
-            return LoadDone(adapter, None, str(error))
+            return LoadDone(adapter, None, str(error), is_fault=error.is_fault)
         except Exception as error:  # a fault in one adapter must answer its requests and hurt nobody else
             log.exception("adapter load failed: %s", adapter.artefact)
             return LoadDone(adapter, None, f"The adapter could not be loaded ({type(error).__name__}).")

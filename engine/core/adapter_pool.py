@@ -26,12 +26,12 @@ from engine.core.adapter_history import History
 from engine.core.adapter_host import HostTier
 from engine.core.adapter_loader import LoadDone, Loaders
 from engine.core.adapter_loads import Failures, LoadQueue
-from engine.core.adapter_report import AdapterCounters, snapshot_of
+from engine.core.adapter_report import AdapterCounters, residency_of, snapshot_of
 from engine.core.adapter_slots import Draining, Place, SlotTable
 from engine.core.adapter_state import AdapterSnapshot
 from engine.core.limits import CoreConfig
 from engine.core.plan import Runner
-from engine.core.protocol import AdapterEvent, AdapterRef, Tier
+from engine.core.protocol import AdapterEvent, AdapterRef, Residency, Tier
 
 MOST_DRAINS = 16
 """Adapters for which others are told to leave host memory at a time."""
@@ -58,13 +58,16 @@ class AdapterPool:
 
     # Requests come and go
 
-    def enter(self, ref: AdapterRef, now: float) -> Tier | None:
+    def enter(self, ref: AdapterRef, now: float, *, yields: bool = False) -> Tier | None:
         """A request for the adapter was accepted: where it is, or None if it has to be loaded (it will be).
-        One whose slot goes to another next counts as in host memory: it will be installed again."""
+        One whose slot goes to another next counts as in host memory: it will be installed again. One that
+        yields makes its adapter no more popular."""
         self._move_to(now)
         entry = self._entries.setdefault(ref.artefact, Entry(ref))
         entry.users += 1
-        self._history.count_request(ref.artefact, now)
+        entry.proofs += yields
+        if not yields:
+            self._history.count_request(ref.artefact, now)
         self._touch(entry)
         if entry.loaded is None:
             self._loads.want(entry)
@@ -72,11 +75,12 @@ class AdapterPool:
         self.counters.hits += 1
         return Tier.DEVICE if self._slots.is_open(entry) else Tier.HOST
 
-    def leave(self, artefact: str) -> None:
+    def leave(self, artefact: str, *, yields: bool = False) -> None:
         """The request has ended."""
         entry = self._entries[artefact]
-        assert entry.users > 0
         entry.users -= 1
+        entry.proofs -= yields
+        assert 0 <= entry.proofs <= entry.users
         self._no_place.clear()
         self._touch(entry)
         if entry.users == 0:
@@ -220,6 +224,9 @@ class AdapterPool:
         """Artefacts in host memory, those in slots included."""
         return [entry.artefact for entry in self._host.entries]
 
+    def residency(self, artefact: str) -> Residency:
+        return residency_of(artefact, self._entries.get(artefact))
+
     @property
     def is_loading(self) -> bool:
         return self._loads.is_busy
@@ -290,11 +297,11 @@ class AdapterPool:
             return self._fail_load(entry, done)
         if loaded.num_bytes > self._config.host_budget_bytes:
             error = "The adapter is larger than the host memory for adapters."
-            return self._fail_load(entry, LoadDone(done.adapter, None, error))
+            return self._fail_load(entry, LoadDone(done.adapter, None, error, is_fault=True))
         budget = self._config.device_budget_bytes
         if budget is not None and loaded.device_bytes > budget:
             error = "The adapter is larger than the device memory for adapters."
-            return self._fail_load(entry, LoadDone(done.adapter, None, error))
+            return self._fail_load(entry, LoadDone(done.adapter, None, error, is_fault=True))
         entry.loaded = loaded
         entry.served = False
         if was_hinted and not entry.users:
@@ -303,7 +310,7 @@ class AdapterPool:
         self._history.note_load(entry.artefact, loaded)
         self._touch(entry)
         self.counters.loads[loaded.found_in.value] += 1
-        self._tell(entry, Tier.HOST)
+        self._tell(entry, Tier.HOST, loaded.found_in)
         self._shrink_host(keep=entry)
         self._retire_if_idle(entry)
         return done
@@ -311,7 +318,8 @@ class AdapterPool:
     def _fail_load(self, entry: Entry, done: LoadDone) -> LoadDone:
         self.counters.failed += 1
         self._failures.note(entry.artefact, done.error, self._now)
-        self._events.append(AdapterEvent(artefact=entry.artefact, tier=None, error=done.error))
+        event = AdapterEvent(artefact=entry.artefact, tier=None, error=done.error, is_fault=done.is_fault)
+        self._events.append(event)
         self._drop_if_gone(entry)
         self._retire_if_idle(entry)
         return done
@@ -368,7 +376,7 @@ class AdapterPool:
         self._now = now
         self._no_place.clear()
 
-    def _tell(self, entry: Entry, tier: Tier | None) -> None:
+    def _tell(self, entry: Entry, tier: Tier | None, found_in: Tier | None = None) -> None:
         loaded = entry.loaded
         self._events.append(
             AdapterEvent(
@@ -376,6 +384,7 @@ class AdapterPool:
                 tier=tier,
                 num_bytes=0 if loaded is None else loaded.num_bytes,
                 load_ms=0.0 if loaded is None else loaded.load_ms,
+                found_in=found_in,
             )
         )
 

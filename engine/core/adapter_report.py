@@ -12,7 +12,7 @@ from engine.core.adapter_loads import LoadQueue
 from engine.core.adapter_rules import MAX_OWNERS_SHOWN
 from engine.core.adapter_slots import SlotTable
 from engine.core.adapter_state import AdapterSnapshot, OwnerState, TierState
-from engine.core.protocol import Tier
+from engine.core.protocol import Residency, Tier
 
 
 @dataclass(slots=True)
@@ -22,6 +22,20 @@ class AdapterCounters:
     loads: Counter[str] = field(default_factory=lambda: Counter({Tier.DISK.value: 0, Tier.STORE.value: 0}))
     hits: int = 0
     failed: int = 0
+
+
+def residency_of(artefact: str, entry: Entry | None) -> Residency:
+    """`entry`: None for an adapter that is absent and that nobody wants."""
+    if entry is None:
+        return Residency(artefact, device=False, host=False, loading=False, requests=0, running=0)
+    return Residency(
+        artefact,
+        device=entry.slot is not None,
+        host=entry.loaded is not None,
+        loading=entry.loading,
+        requests=entry.users,
+        running=entry.pins,
+    )
 
 
 def snapshot_of(

@@ -150,7 +150,7 @@ class SlotTable:
             lacks_other = self.is_open(entry) or now - wait.tried > rule.tenure_s
             if lacks_other or entry.artefact in self._waiting_bytes:
                 continue
-            is_late = now - wait.since > rule.tenure_s
+            is_late = now - wait.since > (self._rules.slot_deadline_s if entry.yields else rule.tenure_s)
             if is_late or (entry.slot is None and self._look(now).heat.is_entitled(entry)):
                 self._reserve(entry, now, rule)
 
@@ -235,7 +235,7 @@ class SlotTable:
         return sorted(slots, key=lambda slot: (0, 0) if slot.occupant is None else rule.order(slot.occupant))
 
     def _bar(self, waiter: Entry, now: float) -> float:
-        wait = self.waiting.get(waiter)
+        wait = None if waiter.yields else self.waiting.get(waiter)  # a proof drives out nobody popular
         return self._look(now).heat.bar(waiter, waited_s=0.0 if wait is None else now - wait.since)
 
     def _look(self, now: float) -> _Picture:

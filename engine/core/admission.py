@@ -139,7 +139,7 @@ class Admission:
 
     def is_late(self, sequence: Sequence) -> bool:
         """Whether it has lacked room for too long."""
-        since = sequence.blocked_since
+        since = None if sequence.yields else sequence.blocked_since
         return since is not None and self._now - since > self._config.reserve_after_s
 
     def can_grow(self) -> bool:
@@ -167,6 +167,8 @@ class Admission:
         gets none, one that runs nothing the last, and one that runs little gets on meanwhile."""
         if not self._is_full:
             return False
+        if sequence.yields:
+            return True
         return self._runs[sequence.request.add.tenant] >= self._most - len(self.running)
 
     def _is_ready(self, sequence: Sequence) -> bool:

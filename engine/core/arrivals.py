@@ -14,6 +14,7 @@ from engine.core.protocol import (
     Abort,
     AddRequest,
     Drain,
+    Look,
     Outcome,
     Prefetch,
     Retire,
@@ -52,6 +53,8 @@ class Arrivals:
                 self._core.adapters.prefetch(frame.adapter, now, due)
             case Retire():
                 self._core.adapters.retire(frame.adapter)
+            case Look():
+                self._open.outbox.append(self._core.adapters.residency(frame.artefact))
             case Drain():
                 self._open.close_all(Outcome.CORE_FAILED, SHUTTING_DOWN)
                 self.draining = True

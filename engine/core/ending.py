@@ -36,6 +36,8 @@ class Endings:
             timings=request.timings(self._clock()),
             tier=request.tier or Tier.STORE,
             reason=reason,
+            not_finite=request.not_finite,
+            run_ms=round(request.run_ms, 3),
         )
         try:
             self._journal.append(self._line(request, ended))

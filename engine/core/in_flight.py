@@ -86,13 +86,15 @@ class InFlight:
         results = step.pending.wait()
         began, self._ended = max(step.submitted, self._ended), self._clock()
         self.blocked_s += self._ended - now
-        self._scheduler.observe(step.load, self._ended - began)
+        run_s = self._ended - began
+        num_tokens = sum(row.num_tokens for row in step.rows)
+        self._scheduler.observe(step.load, run_s)
         self.figures.note_step(
-            rows=len(step.rows),
-            tokens=sum(row.num_tokens for row in step.rows),
-            adapters=step.num_adapters,
-            run_s=self._ended - began,
+            rows=len(step.rows), tokens=num_tokens, adapters=step.num_adapters, run_s=run_s
         )
+        for row in step.rows:
+            if row.sequence.yields:
+                row.sequence.request.run_ms += 1000 * run_s * row.num_tokens / num_tokens
         return step.rows, results
 
     def settle(self, row: SubmittedRow) -> None:

@@ -32,7 +32,7 @@ class OpenRequests:
         """From here on it may run, and `close` must be called once."""
         self._requests[request.name] = request
         if adapter is not None:
-            request.tier = self._core.adapters.enter(adapter, now)
+            request.tier = self._core.adapters.enter(adapter, now, yields=request.add.yields)
         self._core.scheduler.add(request)
 
     def close_if_done(self, request: Request) -> None:
@@ -51,7 +51,7 @@ class OpenRequests:
             for sequence in request.sequences:
                 self._core.scheduler.remove(sequence)
             if request.artefact is not None:
-                self._core.adapters.leave(request.artefact)
+                self._core.adapters.leave(request.artefact, yields=request.add.yields)
         self.outbox.append(self._core.endings.end(request, outcome, reason))
 
     def close_all(self, outcome: Outcome, reason: str) -> None:

@@ -155,7 +155,12 @@ class AdapterSource(Protocol):
 
 
 class AdapterUnavailable(Exception):
-    """The adapter can't be had: missing, corrupt, for another base, or the store doesn't answer."""
+    """The adapter can't be had: missing, corrupt, for another base, or the store doesn't answer. `is_fault`:
+    it is the adapter that can't be served here, whatever the store says and whenever it is asked."""
+
+    def __init__(self, message: str, *, is_fault: bool = False) -> None:
+        super().__init__(message)
+        self.is_fault = is_fault
 
 
 class NotNear(Exception):

@@ -97,7 +97,7 @@ class Prefill:
         this step; it is no reason to begin another."""
         is_first = sequence in self._given or sequence.request.add.tenant not in self._begun
         is_under_way = sequence.state is State.RUNNING and is_first
-        return 1 if is_under_way else min(most, LEAST_PIECE)
+        return 1 if is_under_way or sequence.yields else min(most, LEAST_PIECE)
 
     def _admit(self, sequence: Sequence) -> bool:
         if sequence in self._refused or not self._admission.admit(sequence):
@@ -109,7 +109,11 @@ class Prefill:
         given = self._given.get(sequence, 0)
         start, is_first = sequence.computed + given, given == 0
         count = room.fitting(sequence, start, most, starts_row=is_first)
-        if count == most or self._fair.allowance(sequence.request.add.tenant) < sequence.remaining - given:
+        if (
+            count == most
+            or sequence.yields
+            or self._fair.allowance(sequence.request.add.tenant) < sequence.remaining - given
+        ):
             return count
         return max(count, room.fitting_allowed(sequence, start, most, starts_row=is_first))
 

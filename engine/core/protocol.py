@@ -105,6 +105,11 @@ class AddRequest(msgspec.Struct, frozen=True, tag="add"):
     server has said with `StopChoice` how many of its tokens stand (all, or up to the stop string), so that no
     token after a stop string is ever billed, whichever end came first. The core waits 5 s for it."""
 
+    @property
+    def yields(self) -> bool:
+        """Whether it takes only what nobody else would miss (docs/decisions/0082): a proof."""
+        return self.purpose is Purpose.PROOF
+
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
     """Free everything of `request` in the next step; `Ended(ABORTED)` acknowledges with the final usage."""
@@ -141,7 +146,13 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """End what is left, which is the replica's doing and bills nothing, flush the journal and exit 0."""
 
 
-ToCore = Union[AddRequest, Abort, StopChoice, Prefetch, Retire, Drain]  # noqa: UP007  (a runtime type for msgspec)
+class Look(msgspec.Struct, frozen=True, tag="look"):
+    """Where is this adapter, and what holds it? Answered by one `Residency`."""
+
+    artefact: str
+
+
+ToCore = Union[AddRequest, Abort, StopChoice, Prefetch, Retire, Drain, Look]  # noqa: UP007  (a runtime type for msgspec)
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -202,6 +213,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     timings: Timings
     tier: Tier
     reason: str = ""  # a sentence for a person, when the outcome is not FINISHED
+    not_finite: bool = False  # a row of it held NaN or infinity
+    run_ms: float = 0.0  # its part, by tokens, of the steps that it was in; counted for proofs only
 
 
 class AdapterEvent(msgspec.Struct, frozen=True, tag="adapter"):
@@ -212,6 +225,19 @@ class AdapterEvent(msgspec.Struct, frozen=True, tag="adapter"):
     num_bytes: int = 0
     load_ms: float = 0.0
     error: str = ""
+    is_fault: bool = False  # with `error`: the adapter's own, whatever the store and this replica's load
+    found_in: Tier | None = None  # when a load has just ended: where it was
+
+
+class Residency(msgspec.Struct, frozen=True, tag="residency"):
+    """What the core holds of an adapter at this moment."""
+
+    artefact: str
+    device: bool  # in a slot
+    host: bool  # in host memory
+    loading: bool
+    requests: int  # open ones that want it
+    running: int  # sequences on it
 
 
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
@@ -267,4 +293,4 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     reason: str
 
 
-FromCore = Union[Tokens, Ended, AdapterEvent, Stats, Ready, Failed]  # noqa: UP007
+FromCore = Union[Tokens, Ended, AdapterEvent, Residency, Stats, Ready, Failed]  # noqa: UP007

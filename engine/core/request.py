@@ -52,6 +52,7 @@ class Sequence:
         self.blocks: list[int] = []
         self.slot = BASE_SLOT
         self.adapter_bytes = 0  # of the adapter in the slot
+        self.yields = request.add.yields
         self.rank = CLASS_RANK[request.add.service_class]  # lower goes first; waiting betters it
         self.ran_in = 0  # the scheduler's step in which it last had a part
         self.num_charged = 0  # tokens that its tenant was charged for
@@ -131,6 +132,8 @@ class Request:
         self.reason = ""
         self.tier: Tier | None = Tier.BASE if add.adapter is None else None  # None until its load has ended
         self.load_ms = 0.0
+        self.not_finite = False
+        self.run_ms = 0.0  # of a request that yields
         self.cached: int | None = None  # prompt tokens from the cache at first admission
         self.prompt_computed = False
         self.num_prompt_counted = 0  # prompt tokens already counted as computed or cached

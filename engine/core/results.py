@@ -34,6 +34,7 @@ class Results:
     def _fail_row(self, request: Request, error: str) -> None:
         """A row failed alone. With an adapter it is the adapter's doing (values that overflow pass the checks
         of an upload), and must not count against this replica."""
+        request.not_finite = True
         if request.artefact is None:
             self._open.close(request, Outcome.CORE_FAILED, error)
         else:

@@ -133,7 +133,9 @@ class Scheduler:
 
     def publish(self, sequence: Sequence, computed: int) -> None:
         """Names the blocks that are full now that `computed` tokens have run, so that others can share
-        them."""
+        them. Those of a proof would only drive out what is asked for again."""
+        if sequence.yields:
+            return
         num_full = computed // self._config.block_size
         if num_full > sequence.num_published:
             keys = sequence.keys(num_full, self._config.block_size)

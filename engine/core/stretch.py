@@ -10,6 +10,7 @@ the shortest ones: what the length of a request adds to a step, its neighbours s
 | prompts of a tenant while others decode | `itl_stretch` x the measure |
 | the same, of a prompt that the tenant's allowance covers | `OWN_STRETCH` x the measure |
 | prompts of the only tenant that decodes | `OWN_STRETCH` x the measure |
+| prompts of proofs while others decode | `YIELDING_STRETCH` x the measure |
 | prompts while nobody decodes, or the batch class only | `FULL_STRETCH` x a step full of first tokens |
 
 What fits in no step is not starved: one piece goes over the bound in each `OVERDRAFT_STEPS`, which leaves the
@@ -26,6 +27,7 @@ from engine.core.request import Sequence
 from engine.core.step_cost import StepCost, StepLoad
 
 OWN_STRETCH: Final = 4.0
+YIELDING_STRETCH: Final = 1.1
 FULL_STRETCH: Final = 2.0
 """So that a newcomer waits for no step of seconds, which a full one at the end of a long context may take."""
 SHORT_CONTEXT: Final = 256
@@ -65,13 +67,14 @@ class StepRoom:
         return bool(self._protected) and self._own_ms < float("inf")
 
     def _bounds(self, config: CoreConfig) -> None:
-        self._strict_ms = self._own_ms = float("inf")
+        self._strict_ms = self._own_ms = self._yielding_ms = float("inf")
         if config.itl_stretch is None:
             return
         if not self._protected:
             full = StepLoad()
             full.add(0, config.step_tokens)
             self._strict_ms = self._own_ms = FULL_STRETCH * self._cost.estimate_ms(full)
+            self._yielding_ms = self._strict_ms
             return
         measure = StepLoad()
         adapters: dict[str | None, int] = {}
@@ -82,6 +85,7 @@ class StepRoom:
         measure_ms = self._cost.estimate_ms(measure)
         self._strict_ms = config.itl_stretch * measure_ms
         self._own_ms = max(config.itl_stretch, OWN_STRETCH) * measure_ms
+        self._yielding_ms = min(config.itl_stretch, YIELDING_STRETCH) * measure_ms
         if config.target_itl_ms is not None:
             most_ms = max(config.target_itl_ms, TARGET_SLACK * measure_ms)
             self._strict_ms = min(self._strict_ms, most_ms)
@@ -107,6 +111,8 @@ class StepRoom:
     def fitting(self, sequence: Sequence, start: int, most: int, *, starts_row: bool = True) -> int:
         """How many tokens of its prompt (at most `most`) fit."""
         bound_ms = self._strict_ms if self._disturbs(sequence) else self._own_ms
+        if sequence.yields:
+            bound_ms = self._yielding_ms
         return self._fitting(sequence, start, most, bound_ms, starts_row=starts_row)
 
     def fitting_allowed(self, sequence: Sequence, start: int, most: int, *, starts_row: bool = True) -> int:

@@ -59,7 +59,7 @@ class AdapterFiles(Generic[P]):
         except NotFound as error:
             raise AdapterUnavailable("The adapter is not in the store.") from error
         except WrongBase as error:
-            raise AdapterUnavailable(f"The adapter does not fit the base: {error}.") from error
+            raise AdapterUnavailable(f"The adapter does not fit the base: {error}.", is_fault=True) from error
         except StoreError as error:
             raise AdapterUnavailable(f"The adapter could not be fetched: {error}.") from error
         except (PackedCorrupt, OSError) as error:

@@ -15,6 +15,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from engine.config import EngineSettings
 from engine.core.journal_reader import JournalReader
+from engine.proofs.prover import Prover
 from engine.server.asgi import BearerDoor
 from engine.server.chat import Intake
 from engine.server.control import Control, http_problem_handler, problem_handler
@@ -39,6 +40,7 @@ class Parts:
     client: CoreClient
     intake: Intake
     metrics: Metrics
+    prover: Prover
 
 
 def create_app(parts: Parts) -> ASGIApp:
@@ -62,6 +64,7 @@ def create_app(parts: Parts) -> ASGIApp:
                 "settings": settings,
                 "client": client,
                 "metrics": parts.metrics,
+                "prover": parts.prover,
                 "journal": JournalReader(settings.journal_dir),
                 "journal_lock": asyncio.Lock(),
                 "report": StateReport(client, settings.base_name, settings.admission_limit),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from engine.server.errors import EngineError
 
+T = TypeVar("T")
 Headers = Iterable[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
@@ -87,6 +89,22 @@ async def on_disconnect(receive: Receive, then: Callable[[], None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     then()
+
+
+async def while_present(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives; it is cancelled, and `ClientLeft` raised, when the client leaves before. To be
+    called once the body was read."""
+    task = asyncio.create_task(work)
+    left = asyncio.create_task(on_disconnect(receive, lambda: None))
+    try:
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        for each in (task, left):
+            each.cancel()
+        await asyncio.gather(task, left, return_exceptions=True)
 
 
 async def start(send: Send, status: int, headers: Headers) -> None:

@@ -59,11 +59,16 @@ def read_caller(raw: Iterable[tuple[bytes, bytes]]) -> Caller:
 
 def adapter_ref(artefact: str, owner: str) -> AdapterRef:
     """Checks both: they become a path in the store."""
-    if not _ARTEFACT.fullmatch(artefact):
-        raise bad_request("An artefact id is 64 hexadecimal digits.", headers.ARTEFACT, "invalid_value")
+    checked_artefact(artefact)
     if not _OWNER.fullmatch(owner):
         raise bad_request("The owner of an artefact is missing or malformed.", headers.OWNER, "invalid_value")
     return AdapterRef(artefact, owner)
+
+
+def checked_artefact(artefact: str) -> str:
+    if not _ARTEFACT.fullmatch(artefact):
+        raise bad_request("An artefact id is 64 hexadecimal digits.", headers.ARTEFACT, "invalid_value")
+    return artefact
 
 
 def _adapter(values: dict[str, str]) -> AdapterRef | None:

@@ -35,7 +35,7 @@ class Intake:
     """What a client sent to `Prepared`. Raises `EngineError` or `RequestRefused`: both are the client's."""
 
     def __init__(self, encoder: PromptEncoder, table: TokenText, inline_bytes: int) -> None:
-        self._encoder = encoder
+        self.encoder = encoder
         self._table = table
         self._inline_bytes = inline_bytes
 
@@ -43,9 +43,9 @@ class Intake:
         request = requests.decode_chat(body)
         limit = core.max_model_len - 1  # at least one token is generated
         if len(body) <= self._inline_bytes:
-            prompt = self._encoder.encode_chat(request.messages, limit)
+            prompt = self.encoder.encode_chat(request.messages, limit)
         else:
-            prompt = await asyncio.to_thread(self._encoder.encode_chat, request.messages, limit)
+            prompt = await asyncio.to_thread(self.encoder.encode_chat, request.messages, limit)
         shape = self._answer_shape(request, caller, core, prompt)
         text = _text_shape(request, prompt)
         return Prepared(
@@ -79,8 +79,8 @@ class Intake:
                 raise _too_long(core, len(prompt), 1, "prompt")
             return prompt
         if len(text) <= self._inline_bytes:
-            return self._encoder.encode_text(text, limit)
-        return await asyncio.to_thread(self._encoder.encode_text, text, limit)
+            return self.encoder.encode_text(text, limit)
+        return await asyncio.to_thread(self.encoder.encode_text, text, limit)
 
     def _echo_text(self, request: CompletionRequest, prompt: Sequence[int]) -> str | None:
         if not request.echo:

@@ -16,10 +16,14 @@ from litestar.response import Response, Stream
 
 from engine.core.journal_reader import JournalReader
 from engine.core.protocol import AddRequest, Ended, Purpose, Sampling
+from engine.proofs.prover import Prover
+from engine.proofs.report import Order
 from engine.server import wire
-from engine.server.caller import adapter_ref
+from engine.server.asgi import ClientLeft, while_present
+from engine.server.caller import adapter_ref, checked_artefact
 from engine.server.core_client import CoreClient
 from engine.server.errors import EngineError, from_ended, not_found, timed_out, unavailable
+from engine.server.purge import purge_adapter, what_is_held
 from engine.server.state import StateReport
 
 MAX_JOURNAL_LINES = 10_000
@@ -79,14 +83,40 @@ class Control(Controller):
         """A hint: the adapter will be wanted soon, within so many milliseconds or it is too late."""
         _client(state).prefetch(adapter_ref(artefact, data.owner), data.within_ms)
 
+    @get("/adapters/{artefact:str}")
+    async def residency(self, state: State, artefact: str) -> Response[bytes]:
+        """What of an adapter is where, this moment; 404 when nothing is left of it."""
+        holding = await what_is_held(_client(state), state.settings.cache_dir, checked_artefact(artefact))
+        if holding.is_gone:
+            raise not_found("Nothing of this adapter is held here.")
+        return _json(wire.encode(holding))
+
     @delete("/adapters/{artefact:str}", status_code=202)
-    async def retire(self, state: State, artefact: str, owner: str = "") -> None:
-        """Forget the adapter as soon as nothing runs on it. `owner` may be left out for one used lately."""
+    async def retire(
+        self, state: State, artefact: str, owner: str = "", purge: bool = False
+    ) -> Response[bytes]:
+        """Forget the adapter as soon as nothing runs on it: 202, or with `purge` 200 once no byte of it is
+        left. `owner` may be left out for one used lately."""
         client = _client(state)
         known = owner or client.owner_of(artefact)
         if known is None:
             raise not_found("This engine has not seen the adapter; name its owner.")
-        client.retire(adapter_ref(artefact, known))
+        ref = adapter_ref(artefact, known)
+        if not purge:
+            client.retire(ref)
+            return _json(b"", 202)
+        await purge_adapter(client, state.settings.cache_dir, ref, state.settings.purge_wait_s)
+        return _json(wire.encode({"artefact": artefact, "purged": True}))
+
+    @post("/proofs", status_code=200)
+    async def prove(self, request: Request[Any, Any, Any], state: State, data: Order) -> Response[bytes]:
+        """Proves an adapter: 200 with the verdict, 503 where there is none."""
+        prover: Prover = state.prover
+        proof = prover.prove(adapter_ref(data.artefact, data.owner), longest=data.longest)
+        try:
+            return _json(wire.encode(await while_present(request.receive, proof)))
+        except ClientLeft:
+            raise EngineError(499, "The client left before the verdict.", code="aborted") from None
 
     @post("/probe", status_code=200)
     async def probe(self, state: State, data: Probe) -> Response[bytes]:

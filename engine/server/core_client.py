@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -19,9 +21,11 @@ from engine.core.protocol import (
     Drain,
     Ended,
     Failed,
+    Look,
     Outcome,
     Prefetch,
     Ready,
+    Residency,
     Retire,
     Stats,
     StopChoice,
@@ -38,6 +42,8 @@ from engine.server.metrics import Metrics
 from engine.server.transcript import ChoiceEnds
 
 log = structlog.get_logger("engine.server")
+
+T = TypeVar("T")
 
 MAX_OUTGOING = 8_192
 """Frames waiting for the core; past it the core counts as stuck and new requests are refused."""
@@ -64,12 +70,14 @@ class CoreClient:
         self._metrics = metrics
         self._limits = limits
         self._open: dict[tuple[str, int], Attempt] = {}
+        self._num_yielding = 0  # of them; bounded by `engine.proofs`
         self._recent: OrderedDict[tuple[str, int], Ended | None] = OrderedDict()
         self._latest: dict[str, int] = {}
         self._outgoing: asyncio.Queue[ToCore] = asyncio.Queue()
         self._owners: OrderedDict[str, str] = OrderedDict()
         self._watchers: set[asyncio.Event] = set()
         self._adapter_waiters: dict[str, list[asyncio.Future[AdapterEvent]]] = {}
+        self._looks: dict[str, list[asyncio.Future[Residency]]] = {}
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self._heard_s = time.monotonic()
         self.num_messages = 0  # of the core, so far
@@ -82,6 +90,11 @@ class CoreClient:
     @property
     def num_open(self) -> int:
         return len(self._open)
+
+    @property
+    def num_open_of_others(self) -> int:
+        """But for proofs."""
+        return len(self._open) - self._num_yielding
 
     @property
     def core(self) -> Ready:
@@ -101,9 +114,9 @@ class CoreClient:
             raise unavailable("The engine core does not answer.", "replica_stalled")
 
     def admit(self) -> None:
-        """Raises 503 when a new request can't be taken now."""
+        """Raises 503 when a new request can't be taken now. Proofs take no place from others."""
         self.check_serving()
-        if len(self._open) >= self._limits.open_requests or self._outgoing.qsize() >= MAX_OUTGOING:
+        if self.num_open_of_others >= self._limits.open_requests or self._outgoing.qsize() >= MAX_OUTGOING:
             raise unavailable("The replica holds as many requests as it may.", "replica_busy")
 
     def submit(self, add: AddRequest, ends: ChoiceEnds | None = None) -> Attempt:
@@ -116,6 +129,7 @@ class CoreClient:
             raise conflict(f"Attempt {add.attempt} of request {add.request} was seen before.")
         attempt = Attempt(add, self._limits.unread_tokens, ends)
         self._open[key] = attempt
+        self._num_yielding += add.yields
         if add.adapter is not None:
             self._know(add.adapter)
         self._latest[add.request] = max(add.attempt, self._latest.get(add.request, 0))
@@ -161,6 +175,17 @@ class CoreClient:
         future: asyncio.Future[AdapterEvent] = asyncio.get_running_loop().create_future()
         self._adapter_waiters.setdefault(artefact, []).append(future)
         return future
+
+    async def residency(self, artefact: str) -> Residency:
+        """What the core holds of an adapter, from the core itself. Raises 503 once it is lost."""
+        assert self.core is not None
+        future: asyncio.Future[Residency] = asyncio.get_running_loop().create_future()
+        self._looks.setdefault(artefact, []).append(future)
+        self._send(Look(artefact))
+        try:
+            return await asyncio.wait_for(future, self._limits.silence_s)
+        except TimeoutError:
+            raise unavailable("The engine core does not answer.", "replica_stalled") from None
 
     def watch(self) -> asyncio.Event:
         """An event that is set whenever the state has changed; give it back with `unwatch`."""
@@ -210,9 +235,11 @@ class CoreClient:
                     reason="The engine failed while it served this request.",
                 )
             )
-        for waiters in self._adapter_waiters.values():
-            for waiter in waiters:
-                waiter.cancel()
+        lost = unavailable("The engine core has failed.", "replica_failed")
+        for loads in self._adapter_waiters.values():
+            _fail_all(loads, lost)
+        for looks in self._looks.values():
+            _fail_all(looks, lost)
         self._notify()
 
     def stop_admitting(self) -> None:
@@ -253,6 +280,10 @@ class CoreClient:
                 self._notify()
             case AdapterEvent():
                 self._adapter(frame)
+            case Residency():
+                for look in self._looks.pop(frame.artefact, ()):
+                    if not look.done():
+                        look.set_result(frame)
             case Ready():
                 log.info("core_ready", **msgspec.structs.asdict(frame))
                 self.ready.set_result(frame)
@@ -278,6 +309,7 @@ class CoreClient:
         attempt = self._open.pop((frame.request, frame.attempt), None)
         if attempt is None:
             return
+        self._num_yielding -= attempt.add.yields
         self._remember(attempt.id, frame)
         self._metrics.ended(frame)
         attempt.put(frame)
@@ -313,3 +345,9 @@ class CoreClient:
     def _notify(self) -> None:
         for event in self._watchers:
             event.set()
+
+
+def _fail_all(futures: Iterable[asyncio.Future[T]], error: Exception) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

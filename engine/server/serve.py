@@ -18,6 +18,7 @@ import uvicorn
 from adapters.prompt import PromptEncoder
 from engine.config import CoreSettings, EngineSettings
 from engine.core.transport import ServerTransport
+from engine.proofs.prover import Prover
 from engine.server.app import Parts, create_app
 from engine.server.chat import Intake
 from engine.server.core_child import CoreChild
@@ -86,7 +87,9 @@ class Replica:
         metrics = Metrics(settings.base_name)
         self._client = CoreClient(transport, metrics, _limits(settings))
         metrics.watch(self._client)
-        self._http = _Http(create_app(Parts(settings, self._client, intake, metrics)), settings)
+        self._prover = Prover(settings, self._client, intake.encoder)
+        parts = Parts(settings, self._client, intake, metrics, self._prover)
+        self._http = _Http(create_app(parts), settings)
         self._stopping = False
 
     async def run(self, listener: socket.socket) -> None:
@@ -111,6 +114,7 @@ class Replica:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self._prover.close()
             await self._child.stop(0.0)
 
     async def _close(self) -> None:
@@ -127,6 +131,7 @@ class Replica:
             self._http.force_exit = True
         self._stopping = self._http.should_exit = True
         self._client.stop_admitting()
+        self._prover.stop()
         asyncio.get_running_loop().call_later(self._settings.drain_s, self._client.drain)
         log.info("draining", open_requests=self._client.num_open, drain_s=self._settings.drain_s)
 

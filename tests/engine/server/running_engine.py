@@ -64,6 +64,7 @@ def settings_of(model: Path, store: Path, folder: Path) -> dict[str, str]:
         "MOTET_ENGINE_KV_BYTES": str(64 * 1024**2),
         "MOTET_ENGINE_MAX_MODEL_LEN": "1024",
         "MOTET_ENGINE_THREADS": "1",
+        "MOTET_ENGINE_PROOF_NICE": "0",  # a machine full of tests leaves nothing to who waits politely
         "MOTET_BASE_MODEL": str(model),
         "MOTET_BASE_NAME": BASE_NAME,
         "MOTET_STORE_URL": str(store),

@@ -167,8 +167,8 @@ async def upload_version(
 ) -> Response[VersionOut]:
     """Checks and stores it, and has a replica prove it: files in the body, uploads that are finished, or a
     folder that it is imported from. 201: the new version is ready, and `alias` points to it. 202: its proof
-    is not over yet. 200: the version that has the same content already, in whatever state; nothing changed. With
-    `Prefer: respond-async`, or `wait=SECONDS`, it waits less for the proof."""
+    is not over yet. 200: the version that has the same content already, in whatever state; nothing changed.
+    With `Prefer: respond-async`, or `wait=SECONDS`, it waits less for the proof."""
     _check_name(principal, name, reserved=services.catalog.is_reserved(name))
     stored = await _take(request, services, Upload(principal.tenant, actor, name, alias_of(alias)))
     place = f"{request.url.path}/{stored.version.number}"

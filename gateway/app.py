@@ -36,7 +36,9 @@ from gateway.principal import Admin, Principal
 from gateway.receipts import routes as receipts
 from gateway.replicas import routes as replicas
 from gateway.retention import routes as retention
+from gateway.retirement import routes as retirement
 from gateway.services import Services, open_services
+from gateway.store_checks import routes as store_checks
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
 from gateway.traffic import routes as traffic
@@ -60,6 +62,7 @@ ROUTES: list[ControllerRouterHandler] = [
     # tenants; what is about a tenant's own things, also for operators under /api/v1/tenants/{tenant}
     *inference.handlers,
     *catalog.handlers,
+    *retirement.handlers,
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,
@@ -77,6 +80,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *audit.handlers,
     *replicas.handlers,
     *retention.handlers,
+    *store_checks.handlers,
     *price_book.handlers,
     *rerating.handlers,
 ]

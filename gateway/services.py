@@ -39,6 +39,9 @@ from gateway.receipts.service import Receipts
 from gateway.redis import connect
 from gateway.replicas.service import Replicas
 from gateway.retention.service import Retention
+from gateway.retirement.purge import Purges
+from gateway.retirement.service import Retirement
+from gateway.store_checks.service import StoreChecks
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
@@ -76,6 +79,8 @@ class Services:
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
+    retirement: Retirement
+    store_checks: StoreChecks
     replicas: Replicas
     serving: Serving
 
@@ -114,6 +119,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         hints = ReplicaHints(serving.registry)
         stack.push_async_callback(hints.close)
         parts = await stack.enter_async_context(open_catalog(settings, db, epochs, base, hints))
+        store, registry = parts.shelf.store, serving.registry
+        purges = Purges(db, store, lambda: {each.url: each.driver for each in registry.all}, base.base_id)
         yield Services(
             settings=settings,
             proxies=proxies,
@@ -137,6 +144,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,
+            retirement=Retirement(db, epochs, store, purges, base.base_id),
+            store_checks=StoreChecks(db, store, settings.store_url),
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )

@@ -22,7 +22,7 @@ from adapters.base import BaseSpec
 from adapters.manifest import Manifest
 from adapters.proof import ProofUnavailable
 from adapters.refused import AdapterRefused
-from adapters.store import StoreError, artefact_path
+from adapters.store import NotFound, StoreError, artefact_path
 from gateway.audit.service import Actor, Change, record
 from gateway.catalog import repository
 from gateway.catalog.lifecycle import Shelf
@@ -30,6 +30,7 @@ from gateway.catalog.names import LIVE
 from gateway.catalog.parts import Parts, UploadLimits, receive_parts
 from gateway.catalog.repository import AdapterRow, Line, NewVersion
 from gateway.catalog.spool import Spool
+from gateway.catalog.store_faults import store_unavailable
 from gateway.catalog.told import state_changed
 from gateway.db import Database
 from gateway.errors import Conflict, Unavailable, Unprocessable
@@ -161,7 +162,7 @@ class Intake:
         line = Line(upload.tenant, self._base_id)
         same = await self._find_same(line, upload.name, proved.new.content_digest)
         if same is not None:
-            return same
+            return await self._bring_back(line, same, proved) if same.version.lost_at else same
         await self._check_room(line.tenant, proved.new.num_bytes)
         # A put that failed left nothing, or what control finds in the store and removes: to ask a store that
         # is away to delete would only double the wait.
@@ -175,6 +176,16 @@ class Intake:
         self._shelf.hints.prefetch(line.tenant, proved.new.artefact)
         return stored
 
+    async def _bring_back(self, line: Line, same: Stored, proved: Proved) -> Stored:
+        """The store has lost this content: it is put again, whatever lies there, and resolves again."""
+        await self._put(line.tenant, proved, anew=True)
+        async with self._database.tenant_session(line.tenant) as session:
+            await repository.lock_artefact(session, proved.new.artefact)
+            await repository.found_again(session, line.tenant, proved.new.artefact)
+            epoch = await bump(session, line.tenant)
+        await self._epochs.publish(line.tenant, epoch)
+        return Stored(same.adapter, same.version, created=False)
+
     async def _check_room(self, tenant: TenantId, num_bytes: int) -> None:
         """Raises `Conflict` for a tenant that keeps enough already: one must not fill the store of all.
         Uploads that end at the same time may each find the same room."""
@@ -182,10 +193,10 @@ class Intake:
             versions, stored = await repository.stored_by(session, tenant)
         most, most_bytes = self._bench.tenant_versions, self._bench.tenant_bytes
         if versions >= most:
-            message = f"A tenant has at most {most:,} versions of adapters. Delete some first."
+            message = f"A tenant has at most {most:,} versions of adapters. Purge some first."
             raise Conflict(message, code="too_many_versions")
         if stored + num_bytes > most_bytes:
-            message = f"A tenant's adapters have at most {most_bytes / 2**30:g} GiB. Delete some first."
+            message = f"A tenant's adapters have at most {most_bytes / 2**30:g} GiB. Purge some first."
             raise Conflict(message, code="adapter_storage_full")
 
     async def _find_same(self, line: Line, name: str, content_digest: str) -> Stored | None:
@@ -205,6 +216,7 @@ class Intake:
             created = version is None
             if version is None:
                 await self._put(line.tenant, proved)  # again: a delete may have taken it since
+                await repository.found_again(session, line.tenant, proved.new.artefact)
                 version = await repository.add_version(session, adapter, proved.new)
                 await repository.move_alias(session, adapter, LIVE, version.number)
                 record(session, upload.actor, _change(line.tenant, upload.name, version))
@@ -214,14 +226,20 @@ class Intake:
             epoch = await bump(session, line.tenant)
         return Stored(row, version, created), epoch
 
-    async def _put(self, tenant: TenantId, proved: Proved) -> None:
+    async def _put(self, tenant: TenantId, proved: Proved, *, anew: bool = False) -> None:
         path = artefact_path(str(tenant), proved.new.artefact)
         try:
-            if not await asyncio.to_thread(self._shelf.store.exists, path):
+            if anew or not await asyncio.to_thread(self._is_whole, path, proved.new.num_bytes):
                 await asyncio.to_thread(self._shelf.store.put_file, proved.packed, path)
         except StoreError as error:
-            log.warning("store_unavailable", path=path, reason=str(error))
-            raise Unavailable("The object store cannot take the adapter now. Try again shortly.") from error
+            log.warning("store_failed", path=path, kind=type(error).__name__, reason=str(error))
+            raise store_unavailable(error) from error
+
+    def _is_whole(self, path: str, num_bytes: int) -> bool:
+        try:
+            return self._shelf.store.size(path) == num_bytes
+        except NotFound:
+            return False
 
 
 def _change(tenant: TenantId, name: str, version: AdapterVersion) -> Change:

@@ -26,6 +26,7 @@ class Desk:
 
     intake: Intake
     lifecycle: Lifecycle
+    shelf: Shelf
 
 
 @asynccontextmanager
@@ -40,7 +41,7 @@ async def open_catalog(
     intake = Intake(database, epochs, shelf, base, _bench(settings))
     await intake.start()
     try:
-        yield Desk(intake, Lifecycle(database, epochs, shelf, base.base_id))
+        yield Desk(intake, Lifecycle(database, epochs, shelf, base.base_id), shelf)
     finally:
         intake.close()
 

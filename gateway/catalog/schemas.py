@@ -45,7 +45,7 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["adapter.version"] = "adapter.version"
     adapter: str
     version: int
-    state: str  # pending | ready | refused
+    state: str  # pending | ready | refused | retired
     aliases: list[str]  # that point to this version
     base: str
     digest: str  # of the content: the same for the same config and tensors
@@ -56,6 +56,9 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
     num_parameters: int
     bytes: int  # packed, as stored
     created_at: datetime
+    retired_at: datetime | None  # it does not resolve
+    purges_at: datetime | None  # of a retired one: until then it can be restored
+    lost_at: datetime | None  # the store has lost its object: upload it again
 
     @classmethod
     def of(cls, adapter: AdapterRow, version: AdapterVersion, base: str) -> VersionOut:
@@ -75,6 +78,9 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
             num_parameters=version.manifest["num_parameters"],
             bytes=version.num_bytes,
             created_at=version.created_at,
+            retired_at=version.retired_at,
+            purges_at=version.purges_at,
+            lost_at=version.lost_at,
         )
 
 

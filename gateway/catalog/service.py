@@ -13,7 +13,7 @@ from gateway.catalog.policy import Action, may, require_scope
 from gateway.catalog.repository import Line
 from gateway.catalog.resolved import Resolved, ResolvedAdapter
 from gateway.db import Database
-from gateway.errors import ModelNotFound
+from gateway.errors import AdapterLost, ModelNotFound
 from gateway.limits.columns import limits_of
 from gateway.principal import Principal
 
@@ -105,6 +105,8 @@ class Catalog:
             row = await repository.find_served(session, line, name)
         if row is None:
             raise ModelNotFound(model)
+        if row.lost_at is not None:
+            raise AdapterLost(model)
         adapter = ResolvedAdapter(
             name.name, row.number, row.artefact, principal.tenant, limits_of(row.Adapter)
         )

@@ -14,19 +14,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_PREFIX = "upload-"
-
 
 class Spool:
-    """A folder of upload directories, shared by all workers of one machine. Its calls block: use a thread."""
+    """A folder of directories named `prefix`…, one a piece of work, shared by all processes of one machine.
+    Its calls block: use a thread."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, prefix: str = "upload-") -> None:
         self.root = root
+        self._prefix = prefix
 
-    def sweep(self) -> int:
-        """Removes what killed workers left; returns how many directories that were."""
+    def sweep(self, *, look_only: bool = False) -> int:
+        """Removes what killed processes left; returns how many directories that were. `look_only`: counts
+        them."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return sum(self._remove_if_left(path) for path in self.root.glob(f"{_PREFIX}*"))
+        return sum(self._end_if_left(path, look_only) for path in self.root.glob(f"{self._prefix}*"))
 
     @contextmanager
     def directory(self) -> Iterator[Path]:
@@ -42,7 +43,7 @@ class Spool:
     def _locked_directory(self) -> tuple[Path, int]:
         # A sweep may take a directory between its making and its locking: then make another.
         while True:
-            path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.root))
+            path = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self.root))
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:
@@ -52,7 +53,7 @@ class Spool:
                 return path, descriptor
             os.close(descriptor)
 
-    def _remove_if_left(self, path: Path) -> bool:
+    def _end_if_left(self, path: Path, look_only: bool) -> bool:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:  # its owner finished meanwhile
@@ -62,7 +63,8 @@ class Spool:
         except BlockingIOError:
             return False
         else:
-            shutil.rmtree(path, ignore_errors=True)
+            if not look_only:
+                shutil.rmtree(path, ignore_errors=True)
             return True
         finally:
             os.close(descriptor)

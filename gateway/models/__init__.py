@@ -9,6 +9,8 @@ from gateway.models.admin import Admin
 from gateway.models.admin_token import AdminToken
 from gateway.models.alias import Alias
 from gateway.models.api_key import ApiKey
+from gateway.models.artefact_purge import ArtefactPurge
+from gateway.models.artefact_purge_replica import ArtefactPurgeReplica, ReplicaPurge
 from gateway.models.audit_event import AuditEvent
 from gateway.models.audit_link import AuditLink
 from gateway.models.base import Base
@@ -29,6 +31,7 @@ from gateway.models.request_event import RequestEvent
 from gateway.models.request_minute import RequestMinute
 from gateway.models.retention_rule import RetentionRule
 from gateway.models.schema_support import SchemaSupport
+from gateway.models.store_check import CheckState, StoreCheck
 from gateway.models.tenant import Lifecycle, Tenant, TenantStatus
 from gateway.models.usage_arrival import UsageArrival
 from gateway.models.usage_charge import UsageCharge
@@ -49,6 +52,8 @@ __all__ = [
     "AdminToken",
     "Alias",
     "ApiKey",
+    "ArtefactPurge",
+    "ArtefactPurgeReplica",
     "AuditEvent",
     "AuditLink",
     "Base",
@@ -57,6 +62,7 @@ __all__ = [
     "BillingPeriod",
     "BillingStatement",
     "BudgetRow",
+    "CheckState",
     "JournalCursor",
     "Lifecycle",
     "Member",
@@ -67,12 +73,14 @@ __all__ = [
     "PriceBookVersion",
     "PurgeStep",
     "Replica",
+    "ReplicaPurge",
     "ReplicaSource",
     "ReplicaState",
     "RequestEvent",
     "RequestMinute",
     "RetentionRule",
     "SchemaSupport",
+    "StoreCheck",
     "Tenant",
     "TenantStatus",
     "UsageArrival",

@@ -49,6 +49,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "post /members/{member_id}/tokens": {"name": "x"},
     "patch /keys/{key_id}/limits": {"max_parallel": 1},
     "patch /adapters/{name}/limits": {"max_parallel": 1},
+    "post /adapters/{name}/restore": {},
+    "post /adapters/{name}/versions/{number}/restore": {},
+    "post /adapters/{name}/purge": {"confirm": "x"},
+    "post /adapters/{name}/versions/{number}/purge": {"confirm": "x"},
     "patch /webhooks/{endpoint_id}": {"description": "x"},
     "post /webhooks/{endpoint_id}/rotate": {},
     "post /webhooks/{endpoint_id}/ping": {},
@@ -63,7 +67,11 @@ NO_IDS = {
 }
 """Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
 
-NOT_THERE_YET = {"/api/v1/tenants/{tenant}/offboarding"}
+NOT_THERE_YET = {
+    "/api/v1/tenants/{tenant}/offboarding",
+    *(f"{root}/adapters/{{name}}/purge" for root in ("/v1", "/api/v1/tenants/{tenant}")),
+    *(f"{root}/adapters/{{name}}/versions/{{number}}/purge" for root in ("/v1", "/api/v1/tenants/{tenant}")),
+}
 """What no owner here has: 404 to everyone."""
 
 PLACES = {"after", "before", "cursor"}
@@ -110,6 +118,7 @@ class Owner:
             "endpoint_id": self.endpoint,
             "delivery_id": self.delivery,
             "replica": str(self.tenant),
+            "check_id": str(self.tenant),
         }
 
 
@@ -130,6 +139,7 @@ def _nobodys() -> dict[str, str]:
         "endpoint_id": str(uuid7()),
         "delivery_id": str(uuid7()),
         "replica": str(uuid4()),
+        "check_id": str(uuid4()),
     }
 
 

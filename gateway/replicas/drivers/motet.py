@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Self, TypeVar
 import aiohttp
 import msgspec
 
-from gateway.replicas.driver import JournalPage, ReplicaView, Trailer, UpstreamFailed, read_view
+from gateway.replicas.driver import JournalPage, Purge, ReplicaView, Trailer, UpstreamFailed, read_view
 from gateway.replicas.http_client import IDLE_S, READ_AHEAD_BYTES, HttpPool, HttpUpstream, probed_socket
 
 CONTROL_TIMEOUT_S = 5.0
@@ -129,6 +129,21 @@ class MotetDriver:
         status, body = await self._call("DELETE", path, params={"owner": owner})
         _expect(status, body, path)
 
+    async def purge(self, artefact: str, owner: str) -> Purge:
+        path = f"/internal/adapters/{artefact}"
+        status, body = await self._call("DELETE", path, params={"owner": owner, "purge": "1"})
+        if status in (409, 503):
+            return Purge.HELD
+        if status == 202:  # an engine of before there were purges: it forgets, when nothing runs on it
+            view = await self.view()
+            return Purge.HELD if artefact in view.device | view.host else Purge.UNVERIFIED
+        _expect(status, body, path)
+        status, body = await self._call("GET", path, params={"owner": owner})
+        if status == 404:
+            return Purge.DONE
+        _expect(status, body, path)
+        return Purge.HELD
+
     async def ready(self) -> bool:
         status, _ = await self._call("GET", "/readyz")
         return status == 200
@@ -172,7 +187,8 @@ class MotetDriver:
                     body += chunk
                 return response.status, body
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise UpstreamFailed(f"{path}: {type(error).__name__}") from error
+            unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+            raise UpstreamFailed(f"{path}: {type(error).__name__}", sent=not unsent) from error
 
     @asynccontextmanager
     async def _asked(

@@ -151,7 +151,11 @@ class S3Store:
             raise Corrupt(f"{path}: the store kept {kept} bytes of {size}")
 
     def fetch_file(self, path: str, target: Path) -> None:
-        found = self._head(path)
+        try:
+            found = self._head(path)
+        except NotFound:
+            self._require_bucket(path)
+            raise
         with replacing(target) as temporary, temporary.open("wb") as file:
             file.truncate(found.size)
             self._fetch_ranges(found, path, file.fileno())
@@ -206,6 +210,14 @@ class S3Store:
         with _translated(path):
             answer = self._client.head_object(Bucket=self._bucket, Key=key)
             return _Object(key, int(answer["ContentLength"]), str(answer["ETag"]), answer["LastModified"])
+
+    def _require_bucket(self, path: str) -> None:
+        """Raises `NoStore`: what a HEAD says of an object is the same where its bucket is missing."""
+        try:
+            with _translated(path):
+                self._client.head_bucket(Bucket=self._bucket)
+        except NotFound as error:
+            raise NoStore(f"{path}: there is no bucket {self._bucket}") from error
 
     def _fetch_ranges(self, found: _Object, path: str, descriptor: int) -> None:
         """Ranges in parallel, each written to its place; an object replaced meanwhile is an error, not a

@@ -232,7 +232,7 @@ class Fsck:
                 await asyncio.to_thread(store.discard, put)
                 found.discarded += 1
         for spool in self._spools:
-            left = await asyncio.to_thread(lambda spool=spool: spool.sweep(look_only=not repair))
+            left = await asyncio.to_thread(spool.sweep, look_only=not repair)
             found.leftovers += left
             found.discarded += left if repair else 0
 

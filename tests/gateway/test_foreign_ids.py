@@ -49,10 +49,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "post /members/{member_id}/tokens": {"name": "x"},
     "patch /keys/{key_id}/limits": {"max_parallel": 1},
     "patch /adapters/{name}/limits": {"max_parallel": 1},
-    "post /adapters/{name}/restore": {},
-    "post /adapters/{name}/versions/{number}/restore": {},
-    "post /adapters/{name}/purge": {"confirm": "x"},
-    "post /adapters/{name}/versions/{number}/purge": {"confirm": "x"},
+    **{f"post /adapters/{{name}}{rest}/restore": {} for rest in ("", "/versions/{number}")},
+    **{f"post /adapters/{{name}}{rest}/purge": {"confirm": "x"} for rest in ("", "/versions/{number}")},
     "patch /webhooks/{endpoint_id}": {"description": "x"},
     "post /webhooks/{endpoint_id}/rotate": {},
     "post /webhooks/{endpoint_id}/ping": {},
@@ -67,10 +65,10 @@ NO_IDS = {
 }
 """Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
 
-NOT_THERE_YET = {
-    "/api/v1/tenants/{tenant}/offboarding",
-    *(f"{root}/adapters/{{name}}/purge" for root in ("/v1", "/api/v1/tenants/{tenant}")),
-    *(f"{root}/adapters/{{name}}/versions/{{number}}/purge" for root in ("/v1", "/api/v1/tenants/{tenant}")),
+NOT_THERE_YET = {"/api/v1/tenants/{tenant}/offboarding"} | {
+    f"{root}/adapters/{{name}}{rest}/purge"
+    for root in ("/v1", "/api/v1/tenants/{tenant}")
+    for rest in ("", "/versions/{number}")
 }
 """What no owner here has: 404 to everyone."""
 
@@ -117,8 +115,7 @@ class Owner:
             "request_id": self.request,
             "endpoint_id": self.endpoint,
             "delivery_id": self.delivery,
-            "replica": str(self.tenant),
-            "check_id": str(self.tenant),
+            **dict.fromkeys(("replica", "check_id"), str(self.tenant)),
         }
 
 
@@ -126,20 +123,15 @@ def _nobodys() -> dict[str, str]:
     """Ids of the same form and length that no one has."""
     name = f"a{uuid4().hex[:12]}"
     return {
-        "tenant": str(uuid4()),
         "key_id": "a" * 12,
-        "member_id": str(uuid4()),
         "token_id": "b" * 12,
         "name": name,
         "model": name,
         "number": "1",
         "export_id": uuid4().hex * 2,
         "version": "1",
-        "request_id": str(uuid7()),
-        "endpoint_id": str(uuid7()),
-        "delivery_id": str(uuid7()),
-        "replica": str(uuid4()),
-        "check_id": str(uuid4()),
+        **{each: str(uuid4()) for each in ("tenant", "member_id", "replica", "check_id")},
+        **{each: str(uuid7()) for each in ("request_id", "endpoint_id", "delivery_id")},
     }
 
 

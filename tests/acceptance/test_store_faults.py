@@ -192,7 +192,7 @@ async def test_store_faults(rig: Rig, record: Record) -> None:
     figures["at the end"] = f"{found.kept} artefacts kept, {found.stored} stored, {found.faults} faults"
     record.write(
         "`motet up` over SeaweedFS; the store, then the gateway's worker, is killed at each request that an "
-        "upload makes to it, the store at each of a cold load too. After each kill a check reads all objects.",
+        "upload makes to it, the store at each of a cold load too. After each a check reads all objects.",
         figures,
     )
     assert found.faults == 0

@@ -69,8 +69,8 @@ class Settings(BaseSettings):
     body_timeout_s: float = 30.0
     max_upload_bytes: int = 2 * 1024 * 1024 * 1024
     upload_timeout_s: float = 3600.0
-    tenant_adapter_bytes: int = 100 * 1024**3  # packed, of all versions that a tenant has not retired
-    tenant_adapter_versions: int = 10_000  # of one tenant, not retired
+    tenant_adapter_bytes: int = 100 * 1024**3  # packed, of all versions that are not purged
+    tenant_adapter_versions: int = 10_000  # of one tenant, not purged
     key_cache_entries: int = 10_000
     key_cache_s: float = 10.0  # a cached key is looked up anew after this long; a change is seen sooner
     key_stale_s: float = Field(default=300.0, ge=0)  # a known key goes on so long while PostgreSQL is away

@@ -271,7 +271,7 @@ async def test_kill_9_within_the_deletion_and_again(
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     killed = await asyncio.create_subprocess_exec(sys.executable, "-c", *given, env=environment, cwd=ROOT)
     assert await asyncio.wait_for(killed.wait(), 60) == -signal.SIGKILL
-    assert len(list(house.store.list(f"tenants/{line.tenant}"))) == 2
+    assert 1 <= len(list(house.store.list(f"tenants/{line.tenant}"))) <= 2  # of four; some go side by side
     assert (await house.offboarding(line.tenant)).state == "purging"
     assert await house.run() == 1
     await assert_gone(house, line, expected)

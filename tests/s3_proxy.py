@@ -127,13 +127,19 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+class _Listening(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Who asked was killed."""
+
+
 @contextmanager
 def proxied(server: S3Server) -> Iterator[tuple[Proxy, S3Server]]:
     """The proxy, and the server as it is seen through it."""
     proxy = Proxy(server)
     handler = type("Handler", (_Handler,), {"proxy": proxy})
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    listening.daemon_threads = True
+    listening = _Listening(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=listening.serve_forever, daemon=True)
     thread.start()
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -25,6 +26,10 @@ class StoreError(Exception):
 
 class NotFound(StoreError):
     """There is no object at that path."""
+
+
+class NoStore(StoreError):
+    """The store itself is not there: its bucket or folder does not exist."""
 
 
 class Denied(StoreError):
@@ -45,6 +50,15 @@ class DiskFull(StoreError):
 
 class InvalidPath(StoreError):
     """A path that could leave its place; nothing was touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A put that has not ended. `token` is the store's own name for it."""
+
+    path: str
+    token: str
+    age_s: float
 
 
 class ObjectStore(Protocol):
@@ -71,6 +85,14 @@ class ObjectStore(Protocol):
 
     def delete(self, path: str) -> None:
         """Deletes the object; one that is not there is deleted already."""
+        ...
+
+    def unfinished(self, older_than_s: float) -> Iterator[Unfinished]:
+        """Puts that began so long ago and never ended, because whoever made them died."""
+        ...
+
+    def discard(self, put: Unfinished) -> None:
+        """Removes what is there of it; nothing where that has happened already."""
         ...
 
     def list(self, prefix: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +20,30 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from adapters.local_files import replacing, translated
-from adapters.store import Denied, InvalidPath, NotFound, StoreError, Unavailable, check_path
+from adapters.store import (
+    Corrupt,
+    Denied,
+    DiskFull,
+    InvalidPath,
+    NoStore,
+    NotFound,
+    StoreError,
+    Unavailable,
+    Unfinished,
+    check_path,
+)
 
 CONNECT_TIMEOUT_S: Final = 3.0
 READ_TIMEOUT_S: Final = 10.0  # a server that hangs holds a loader for so long, times the attempts
 MAX_ATTEMPTS: Final = 3
 PART_BYTES: Final = 8 * 1024 * 1024
 MAX_PARALLEL: Final = 4  # ranges of one fetch, parts of one put
+WHEN_SUPPORTED: Final = "when_supported"
+WHEN_REQUIRED: Final = "when_required"
 ENDPOINT_VARIABLE: Final = "MOTET_STORE_ENDPOINT_URL"
+
+SHA256: Final = "motet-sha256"
+"""Metadata of each object: the digest of the file that was put, for whoever reads the bucket without us."""
 
 _DENIED: Final = frozenset(
     {
@@ -39,7 +56,8 @@ _DENIED: Final = frozenset(
         "InvalidToken",
     }
 )
-_NOT_FOUND: Final = frozenset({"NoSuchKey", "404", "NotFound"})
+_NOT_FOUND: Final = frozenset({"NoSuchKey", "404", "NotFound", "NoSuchUpload"})
+_FULL: Final = frozenset({"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "EntityTooLarge"})
 _CHANGED: Final = frozenset({"PreconditionFailed", "412", "InvalidRange", "416"})
 
 
@@ -47,8 +65,12 @@ def open_s3(url: str) -> S3Store:
     """See `store.open_store`. Credentials come by boto3's own chain. Raises ValueError."""
     parts = urlsplit(url)
     options = parse_qs(parts.query)
-    if unknown := sorted(set(options) - {"endpoint", "region"}):
-        raise ValueError(f"a store's URL has the options endpoint and region, not {', '.join(unknown)}")
+    if unknown := sorted(set(options) - {"endpoint", "region", "checksums"}):
+        known = "endpoint, region and checksums"
+        raise ValueError(f"a store's URL has the options {known}, not {', '.join(unknown)}")
+    checksums = options.get("checksums", [WHEN_SUPPORTED])[0]
+    if checksums not in (WHEN_SUPPORTED, WHEN_REQUIRED):
+        raise ValueError(f"checksums of a store's URL is {WHEN_SUPPORTED} or {WHEN_REQUIRED}")
     if not parts.netloc:
         raise ValueError(f"a store's URL names a bucket: s3://bucket/prefix, unlike {url!r}")
     prefix = parts.path.strip("/")
@@ -58,7 +80,8 @@ def open_s3(url: str) -> S3Store:
         except InvalidPath as error:
             raise ValueError(str(error)) from None
     endpoint = options.get("endpoint", [os.environ.get(ENDPOINT_VARIABLE) or None])[0]
-    return S3Store(parts.netloc, prefix, endpoint=endpoint, region=options.get("region", [None])[0])
+    region = options.get("region", [None])[0]
+    return S3Store(parts.netloc, prefix, endpoint=endpoint, region=region, checksums=checksums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +93,22 @@ class _Object:
 
 
 class S3Store:
-    """Objects are keys below `prefix`. One client, which boto3 lets threads share."""
+    """Objects are keys below `prefix`. One client, which boto3 lets threads share.
 
-    def __init__(self, bucket: str, prefix: str, *, endpoint: str | None, region: str | None) -> None:
+    Checksums: boto3 sends one (CRC-32) with each put and each part, which the server checks before it keeps
+    anything, unless `checksums` is `when_required`, for servers that don't know those headers. Ranges come
+    without one; what is fetched is held against the packed file's own (`packed.verify`).
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        *,
+        endpoint: str | None,
+        region: str | None,
+        checksums: str = WHEN_SUPPORTED,
+    ) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._client: Any = boto3.session.Session().client(
@@ -88,6 +124,8 @@ class S3Store:
                 retries={"total_max_attempts": MAX_ATTEMPTS, "mode": "standard"},
                 s3={"addressing_style": "path" if endpoint else "auto"},
                 max_pool_connections=32,
+                request_checksum_calculation=checksums,
+                response_checksum_validation=checksums,
             ),
         )
         self._transfer = TransferConfig(
@@ -98,11 +136,26 @@ class S3Store:
         )
 
     def put_file(self, source: Path, path: str) -> None:
+        key = self._key(path)
+        with translated(str(source)):
+            size, sha256 = source.stat().st_size, _sha256(source)
         with translated(str(source)), _translated(path):
-            self._client.upload_file(str(source), self._bucket, self._key(path), Config=self._transfer)
+            self._client.upload_file(
+                str(source),
+                self._bucket,
+                key,
+                Config=self._transfer,
+                ExtraArgs={"Metadata": {SHA256: sha256}},
+            )
+        if (kept := self._head(path).size) != size:
+            raise Corrupt(f"{path}: the store kept {kept} bytes of {size}")
 
     def fetch_file(self, path: str, target: Path) -> None:
-        found = self._head(path)
+        try:
+            found = self._head(path)
+        except NotFound:
+            self._require_bucket(path)
+            raise
         with replacing(target) as temporary, temporary.open("wb") as file:
             file.truncate(found.size)
             self._fetch_ranges(found, path, file.fileno())
@@ -124,6 +177,22 @@ class S3Store:
         with _translated(path), contextlib.suppress(NotFound):
             self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
 
+    def unfinished(self, older_than_s: float) -> Iterator[Unfinished]:
+        with _translated(self._bucket):
+            pages = self._client.get_paginator("list_multipart_uploads")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+                for item in page.get("Uploads", ()):
+                    age_s = (datetime.now(UTC) - item["Initiated"]).total_seconds()
+                    if age_s > older_than_s:
+                        path = str(item["Key"]).removeprefix(self._prefix)
+                        yield Unfinished(path, str(item["UploadId"]), age_s)
+
+    def discard(self, put: Unfinished) -> None:
+        with _translated(put.path), contextlib.suppress(NotFound):
+            self._client.abort_multipart_upload(
+                Bucket=self._bucket, Key=self._key(put.path), UploadId=put.token
+            )
+
     def list(self, prefix: str) -> Iterator[str]:
         start = self._key(prefix.rstrip("/")) + "/" if prefix else self._prefix
         with _translated(prefix or self._bucket):
@@ -141,6 +210,14 @@ class S3Store:
         with _translated(path):
             answer = self._client.head_object(Bucket=self._bucket, Key=key)
             return _Object(key, int(answer["ContentLength"]), str(answer["ETag"]), answer["LastModified"])
+
+    def _require_bucket(self, path: str) -> None:
+        """Raises `NoStore`: what a HEAD says of an object is the same where its bucket is missing."""
+        try:
+            with _translated(path):
+                self._client.head_bucket(Bucket=self._bucket)
+        except NotFound as error:
+            raise NoStore(f"{path}: there is no bucket {self._bucket}") from error
 
     def _fetch_ranges(self, found: _Object, path: str, descriptor: int) -> None:
         """Ranges in parallel, each written to its place; an object replaced meanwhile is an error, not a
@@ -205,8 +282,17 @@ def _store_error(error: ClientError, path: str) -> StoreError:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if code in _NOT_FOUND:
         return NotFound(f"there is no {path}")
+    if code == "NoSuchBucket":
+        return NoStore(f"{path}: there is no such bucket")
+    if code in _FULL or status == 507:
+        return DiskFull(f"{path}: the store answered {code or status}")
     if code in _DENIED or status in (401, 403):
         return Denied(f"{path}: the store answered {code}")
     if code in _CHANGED:
         return Unavailable(f"{path} was replaced while it was read")
     return Unavailable(f"{path}: the store answered {code or status}")
+
+
+def _sha256(source: Path) -> str:
+    with source.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

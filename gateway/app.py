@@ -38,8 +38,10 @@ from gateway.proofs import routes as proofs
 from gateway.receipts import routes as receipts
 from gateway.replicas import routes as replicas
 from gateway.retention import routes as retention
+from gateway.retirement import routes as retirement
 from gateway.rollouts import routes as rollouts
 from gateway.services import Services, open_services
+from gateway.store_checks import routes as store_checks
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
 from gateway.traffic import routes as traffic
@@ -68,6 +70,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *proofs.handlers,
     *aliases.handlers,
     *rollouts.handlers,
+    *retirement.handlers,
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,
@@ -85,6 +88,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *audit.handlers,
     *replicas.handlers,
     *retention.handlers,
+    *store_checks.handlers,
     *price_book.handlers,
     *rerating.handlers,
 ]

@@ -27,6 +27,7 @@ from gateway.command.options import AsJson, MaybeTenant, access_of, connect
 from gateway.command.output import says_why, show, show_list
 from gateway.command.replicas import replicas
 from gateway.command.requests import requests
+from gateway.command.retirement import retirement
 from gateway.command.rollouts import rollout
 from gateway.command.uploading import upload_adapter
 from gateway.command.usage import usage
@@ -42,6 +43,7 @@ tenants = typer.Typer(no_args_is_help=True, callback=connect, help="Make and cha
 adapters = typer.Typer(no_args_is_help=True, callback=connect, help="Upload, list and delete adapters.")
 tenants.add_typer(leaving)
 adapters.command("upload")(upload_adapter)
+adapters.add_typer(retirement)
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
 app.add_typer(members, name="members")
@@ -218,7 +220,7 @@ def delete_adapter(
     tenant: MaybeTenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Retire an adapter, or one version of it."""
+    """Retire an adapter, or one version of it. It can be restored until it is purged."""
     api, root = access_of(context).of_tenant(tenant)
     bare, _, version = name.partition("@")
     place = f"{root}/adapters/{segment(bare)}"

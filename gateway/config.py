@@ -72,12 +72,10 @@ class Settings(BaseSettings):
     body_timeout_s: float = 30.0
     max_upload_bytes: int = 2 * 1024 * 1024 * 1024
     upload_timeout_s: float = 3600.0
-    tenant_adapter_bytes: int = 100 * 1024**3  # of versions that a tenant has not retired, and open uploads
-    tenant_adapter_versions: int = 10_000  # of one tenant, not retired
+    tenant_adapter_bytes: int = 100 * 1024**3  # of versions that are not purged, and open uploads
+    tenant_adapter_versions: int = 10_000  # of one tenant, not purged
     tenant_open_uploads: int = Field(default=32, ge=1)  # resumable, that are no version yet
-    upload_idle_h: float = Field(
-        default=24.0, gt=0
-    )  # a resumable upload is deleted so long after its last byte
+    upload_idle_h: float = Field(default=24.0, gt=0)  # a resumable upload goes so long after its last byte
     upload_age_h: float = Field(default=168.0, gt=0)  # and after its first
     proof_wait_s: float = Field(default=30.0, ge=0)  # an upload's answer waits for its proof, at most
     key_cache_entries: int = 10_000

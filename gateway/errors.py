@@ -174,6 +174,17 @@ class Unavailable(ApiError):
         super().__init__(message, code=code, headers=retry_headers(retry_after_s))
 
 
+class AdapterLost(Unavailable):
+    """Ours to answer for, but only its owner, or whoever has a copy of the store, can mend it."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"The stored weights of '{model}' are lost. Upload them again.",
+            retry_after_s=60,
+            code="adapter_lost",
+        )
+
+
 class Timeout(ApiError):
     status = 504
     type = "service_unavailable_error"

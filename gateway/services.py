@@ -41,7 +41,10 @@ from gateway.receipts.service import Receipts
 from gateway.redis import connect
 from gateway.replicas.service import Replicas
 from gateway.retention.service import Retention
+from gateway.retirement.purge import Purges
+from gateway.retirement.service import Retirement
 from gateway.rollouts.service import Rollouts
+from gateway.store_checks.service import StoreChecks
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
@@ -87,6 +90,8 @@ class Services:
     proofs: Proofs
     aliases: Aliases
     rollouts: Rollouts
+    retirement: Retirement
+    store_checks: StoreChecks
     replicas: Replicas
     serving: Serving
 
@@ -128,6 +133,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             open_catalog(settings, db, epochs, base, hints, serving.registry)
         )
         arrivals = await stack.enter_async_context(open_uploads(settings, db, base.base_id, parts.intake))
+        store, registry = parts.shelf.store, serving.registry
+        purges = Purges(db, store, lambda: {each.url: each.driver for each in registry.all}, base.base_id)
         yield Services(
             settings=settings,
             proxies=proxies,
@@ -156,6 +163,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             proofs=parts.proofs,
             aliases=Aliases(db, epochs, hints, base.base_id),
             rollouts=Rollouts(db, epochs, base.base_id),
+            retirement=Retirement(db, epochs, store, purges, base.base_id),
+            store_checks=StoreChecks(db, store, settings.store_url),
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )

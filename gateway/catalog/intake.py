@@ -25,7 +25,7 @@ from adapters.base import BaseSpec
 from adapters.manifest import Manifest
 from adapters.proof import ProofUnavailable
 from adapters.refused import AdapterRefused
-from adapters.store import StoreError, artefact_path
+from adapters.store import NotFound, StoreError, artefact_path
 from gateway.audit.service import Actor, Change, record
 from gateway.catalog import repository
 from gateway.catalog.lifecycle import Shelf
@@ -33,6 +33,7 @@ from gateway.catalog.names import LIVE
 from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART, Parts, UploadLimits, receive_parts
 from gateway.catalog.repository import AdapterRow, Line, NewVersion
 from gateway.catalog.spool import Spool, spool_errors
+from gateway.catalog.store_faults import store_unavailable
 from gateway.db import Database, TenantWrite
 from gateway.errors import Unavailable, Unprocessable
 from gateway.models import Adapter, AdapterVersion, VersionState
@@ -43,6 +44,7 @@ from gateway.proofs.facts import Facts, facts_of
 from gateway.proofs.proving import LEASE
 from gateway.proofs.repository import TaskKey
 from gateway.tenant_slots import RETRY_AFTER_S, TenantSlots
+from gateway.tenants.epochs import Epochs, bump
 from gateway.uploads import repository as uploads
 from gateway.uploads.room import STEP_BYTES, Allowance, Hold, Room
 
@@ -118,12 +120,14 @@ class Intake:
     def __init__(
         self,
         database: Database,
+        epochs: Epochs,
         shelf: Shelf,
         base: BaseSpec,
         bench: Bench,
         begin_proof: Callable[[TaskKey, UUID], None] | None = None,
     ) -> None:
         self._database = database
+        self._epochs = epochs
         self._shelf = shelf
         self._begin_proof = begin_proof
         self._base = base
@@ -231,7 +235,7 @@ class Intake:
         line = Line(upload.tenant, self._base_id)
         same = await self._find_same(line, upload.name, proved.new.content_digest)
         if same is not None:
-            return same
+            return await self._bring_back(line, same, proved) if same.version.lost_at else same
         await proved.hold.become_version(proved.new.num_bytes)
         # A put that failed left nothing, or what control finds in the store and removes: to ask a store that
         # is away to delete would only double the wait.
@@ -245,6 +249,16 @@ class Intake:
         if stored.created and self._begin_proof is not None and holder is not None:
             self._begin_proof(TaskKey(line.tenant, stored.version.id), holder)
         return stored
+
+    async def _bring_back(self, line: Line, same: Stored, proved: Proved) -> Stored:
+        """The store has lost this content: it is put again, whatever lies there, and resolves again."""
+        await self._put(line.tenant, proved, anew=True)
+        async with self._database.tenant_session(line.tenant) as session:
+            await repository.lock_artefact(session, proved.new.artefact)
+            await repository.found_again(session, line.tenant, proved.new.artefact)
+            epoch = await bump(session, line.tenant)
+        await self._epochs.publish(line.tenant, epoch)
+        return Stored(same.adapter, same.version, created=False)
 
     async def _find_same(self, line: Line, name: str, content_digest: str) -> Stored | None:
         async with self._database.tenant_reader(line.tenant) as session:
@@ -263,6 +277,7 @@ class Intake:
             created = version is None
             if version is None:
                 await self._put(line.tenant, proved)  # again: a delete may have taken it since
+                await repository.found_again(session, line.tenant, proved.new.artefact)
                 version = await _add_version(session, adapter, upload, proved)
                 await proved.hold.settle(session, upload.name, version.number)
                 key = TaskKey(line.tenant, version.id)
@@ -271,14 +286,20 @@ class Intake:
             assert row is not None
         return Stored(row, version, created)
 
-    async def _put(self, tenant: TenantId, proved: Proved) -> None:
+    async def _put(self, tenant: TenantId, proved: Proved, *, anew: bool = False) -> None:
         path = artefact_path(str(tenant), proved.new.artefact)
         try:
-            if not await asyncio.to_thread(self._shelf.store.exists, path):
+            if anew or not await asyncio.to_thread(self._is_whole, path, proved.new.num_bytes):
                 await asyncio.to_thread(self._shelf.store.put_file, proved.packed, path)
         except StoreError as error:
-            log.warning("store_unavailable", path=path, reason=str(error))
-            raise Unavailable("The object store cannot take the adapter now. Try again shortly.") from error
+            log.warning("store_failed", path=path, kind=type(error).__name__, reason=str(error))
+            raise store_unavailable(error) from error
+
+    def _is_whole(self, path: str, num_bytes: int) -> bool:
+        try:
+            return self._shelf.store.size(path) == num_bytes
+        except NotFound:
+            return False
 
 
 async def _add_version(

@@ -20,8 +20,10 @@ from gateway.catalog.repository import AdapterRow, Line
 from gateway.catalog.told import state_changed
 from gateway.db import Database, TenantRead
 from gateway.errors import NotFound
-from gateway.models import AdapterVersion
+from gateway.models import AdapterVersion, VersionState
 from gateway.principal import Principal, TenantId
+from gateway.retention.kinds import RETIRED_ADAPTERS
+from gateway.retention.service import Retention
 from gateway.tenants.epochs import Epochs, bump
 
 log = structlog.get_logger(__name__)
@@ -42,7 +44,7 @@ class VersionPage:
 
 
 class Shelf:
-    """Stored artefacts, which stay as long as a version refers to them."""
+    """Stored artefacts, which stay as long as a version has a claim to them."""
 
     def __init__(self, database: Database, store: ObjectStore, hints: Hints) -> None:
         self._database = database
@@ -50,9 +52,9 @@ class Shelf:
         self.hints = hints
 
     async def clear(self, tenant: TenantId, artefacts: Sequence[str]) -> int:
-        """Removes what no version refers to any more, from replicas and the store; gives how many that were.
-        Never raises: what is left behind by a failure is garbage, which control removes (`control/fsck.py`),
-        not an error of the caller."""
+        """Removes what no version keeps any more, from replicas and the store; gives how many that were.
+        Never raises: what is left behind by a failure is garbage, which control removes
+        (`store_checks/fsck.py`), not an error of the caller."""
         removed = 0
         for artefact in artefacts:
             try:
@@ -80,11 +82,18 @@ class Lifecycle:
         self._epochs = epochs
         self._shelf = shelf
         self._base_id = base_id
+        self._retention = Retention(database)
 
     async def list_adapters(
-        self, principal: Principal, after: str, limit: int, name_prefix: str | None = None
+        self,
+        principal: Principal,
+        after: str,
+        limit: int,
+        name_prefix: str | None = None,
+        *,
+        retired: bool = False,
     ) -> list[AdapterRow]:
-        """Those the key may see, by name, after the name `after`."""
+        """Those the key may see, by name, after the name `after`; `retired`: with versions to restore."""
         line = self._line(principal.tenant)
         async with self._database.tenant_reader(principal.tenant) as session:
             return await repository.list_adapters(
@@ -94,6 +103,7 @@ class Lifecycle:
                 limit=limit,
                 allowed=principal.allowed_models,
                 name_prefix=name_prefix,
+                retired=retired,
             )
 
     async def get_adapter(self, principal: Principal, name: str) -> AdapterRow:
@@ -105,7 +115,8 @@ class Lifecycle:
         self, principal: Principal, name: str, before: int | None, limit: int, state: str | None = None
     ) -> VersionPage:
         """Newest first, below number `before`; raises `NotFound` for the adapter."""
-        async with self._adapter(principal, name) as (session, row):
+        retired = state == VersionState.RETIRED
+        async with self._adapter(principal, name, retired=retired) as (session, row):
             found = await repository.list_versions(session, row.adapter, before, limit, state)
             return VersionPage(row, found)
 
@@ -122,31 +133,37 @@ class Lifecycle:
     async def retire(self, principal: Principal, actor: Actor, name: str, number: int | None) -> None:
         """Version `number` (None = the whole adapter) resolves no more from here on; raises `NotFound`.
 
-        What runs on it may finish. Its bytes go once no other version of the tenant has the same content.
+        What runs on it may finish. Its bytes stay until its retention is over (`gateway/retirement`).
         """
         possible = is_name(name) and (number is None or 1 <= number <= MAX_VERSION)
         if not possible or not may(principal, Action.CHANGE, name):
             raise adapter_not_found(name, number)
         tenant = principal.tenant
+        keep = await self._retention.of(tenant, RETIRED_ADAPTERS)
         async with self._database.tenant_session(tenant) as session:
             adapter = await repository.lock_adapter(session, self._line(tenant), name)
             if adapter is not None and number is not None:
                 await require_unshared(session, adapter, number)
-            artefacts = [] if adapter is None else await repository.retire_versions(session, adapter, number)
-            if not artefacts:
+            retired = adapter and await repository.retire_versions(session, adapter, number, keep)
+            if not retired:
                 raise adapter_not_found(name, number)
+            unused = await repository.not_in_use(session, tenant, retired)
             record(session, actor, _change(tenant, name, number))
             await state_changed(session, tenant, name, number, "retired")
             epoch = await bump(session, tenant)
         await self._epochs.publish(tenant, epoch)
-        await self._shelf.clear(tenant, artefacts)
+        for artefact in unused:
+            self._shelf.hints.retire(tenant, artefact)
 
     @asynccontextmanager
-    async def _adapter(self, principal: Principal, name: str) -> AsyncIterator[tuple[TenantRead, AdapterRow]]:
+    async def _adapter(
+        self, principal: Principal, name: str, *, retired: bool = False
+    ) -> AsyncIterator[tuple[TenantRead, AdapterRow]]:
         if not is_name(name) or not may(principal, Action.SEE, name):
             raise adapter_not_found(name)
         async with self._database.tenant_reader(principal.tenant) as session:
-            row = await repository.find_adapter(session, self._line(principal.tenant), name)
+            line = self._line(principal.tenant)
+            row = await repository.find_adapter(session, line, name, retired=retired)
             if row is None:
                 raise adapter_not_found(name)
             yield session, row

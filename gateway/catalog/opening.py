@@ -31,6 +31,7 @@ class Desk:
     intake: Intake
     lifecycle: Lifecycle
     proofs: Proofs
+    shelf: Shelf
 
 
 @asynccontextmanager
@@ -50,10 +51,10 @@ async def open_catalog(
     lifecycle = Lifecycle(database, epochs, shelf, base.base_id)
     prover = Prover(database, epochs, shelf, registry, base.base_id)
     proofs = Proofs(database, prover, lifecycle, settings.proof_wait_s)
-    intake = Intake(database, shelf, base, _bench(settings), proofs.begin)
+    intake = Intake(database, epochs, shelf, base, _bench(settings), proofs.begin)
     await intake.start()
     try:
-        yield Desk(intake, lifecycle, proofs)
+        yield Desk(intake, lifecycle, proofs, shelf)
     finally:
         intake.close()
         await proofs.close()

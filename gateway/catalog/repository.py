@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, text, tuple_, update
@@ -64,10 +64,16 @@ async def base_created_at(session: TenantRead, base_id: str) -> datetime:
 
 async def find_served(
     session: TenantRead, line: Line, model: ModelName
-) -> Row[int, str, datetime, Adapter] | None:
-    """(number, artefact, created_at, its adapter) of the ready version that `model` names."""
+) -> Row[int, str, datetime, Adapter, datetime | None] | None:
+    """(number, artefact, created_at, its adapter, lost_at) of the ready version that `model` names."""
     query = (
-        select(AdapterVersion.number, AdapterVersion.artefact, AdapterVersion.created_at, Adapter)
+        select(
+            AdapterVersion.number,
+            AdapterVersion.artefact,
+            AdapterVersion.created_at,
+            Adapter,
+            AdapterVersion.lost_at,
+        )
         .join(Adapter, Adapter.id == AdapterVersion.adapter_id)
         .where(*_of(line), Adapter.name == model.name, AdapterVersion.state == VersionState.READY)
     )
@@ -104,9 +110,11 @@ async def list_adapters(
     limit: int,
     allowed: frozenset[str] | None = None,
     name_prefix: str | None = None,
+    retired: bool = False,
 ) -> list[AdapterRow]:
-    """Adapters whose name sorts after `after`, by name, out of `allowed` (None = all)."""
-    query = _adapters(line).where(Adapter.name > after)
+    """Adapters whose name sorts after `after`, by name, out of `allowed` (None = all). `retired`: those with
+    versions that can be restored, instead of those with versions that are there."""
+    query = _adapters(line, retired=retired).where(Adapter.name > after)
     if name_prefix is not None:
         query = query.where(starts_with(Adapter.name, name_prefix))
     if allowed is not None:
@@ -114,8 +122,10 @@ async def list_adapters(
     return await _with_aliases(session, (await session.execute(query.limit(limit))).all())
 
 
-async def find_adapter(session: TenantRead, line: Line, name: str) -> AdapterRow | None:
-    rows = (await session.execute(_adapters(line).where(Adapter.name == name))).all()
+async def find_adapter(
+    session: TenantRead, line: Line, name: str, *, retired: bool = False
+) -> AdapterRow | None:
+    rows = (await session.execute(_adapters(line, retired=retired).where(Adapter.name == name))).all()
     found = await _with_aliases(session, rows)
     return found[0] if found else None
 
@@ -123,10 +133,12 @@ async def find_adapter(session: TenantRead, line: Line, name: str) -> AdapterRow
 async def list_versions(
     session: TenantRead, adapter: Adapter, before: int | None, limit: int, state: str | None = None
 ) -> Sequence[AdapterVersion]:
-    """Versions that are not retired, newest first, below number `before`."""
-    query = select(AdapterVersion).where(
-        AdapterVersion.adapter_id == adapter.id, AdapterVersion.state != VersionState.RETIRED
+    """Versions that are not retired, newest first, below number `before`; with `state` retired, those that
+    can be restored."""
+    listed = (
+        is_restorable() if state == VersionState.RETIRED else AdapterVersion.state != VersionState.RETIRED
     )
+    query = select(AdapterVersion).where(AdapterVersion.adapter_id == adapter.id, listed)
     if before is not None:
         query = query.where(AdapterVersion.number < before)
     if state is not None:
@@ -212,21 +224,35 @@ async def move_alias(session: TenantWrite, adapter: Adapter, alias: str, number:
     )
 
 
-async def retire_versions(session: TenantWrite, adapter: Adapter, number: int | None) -> list[str]:
-    """Retires version `number` (None = all) with the aliases that point to it; returns its artefacts."""
+async def retire_versions(
+    session: TenantWrite, adapter: Adapter, number: int | None, keep: timedelta = timedelta()
+) -> list[str]:
+    """Retires version `number` (None = all) with the aliases that point to it; returns its artefacts. Their
+    bytes are kept for so long."""
     of_versions = [AdapterVersion.adapter_id == adapter.id, AdapterVersion.state != VersionState.RETIRED]
     of_aliases = [Alias.adapter_id == adapter.id]
     if number is not None:
         of_versions.append(AdapterVersion.number == number)
         of_aliases.append(Alias.version == number)
-    await session.execute(delete(Alias).where(*of_aliases))
+    pointing = select(func.array_agg(Alias.name)).where(
+        Alias.adapter_id == adapter.id, Alias.version == AdapterVersion.number
+    )
     retired = await session.scalars(
         update(AdapterVersion)
         .where(*of_versions)
-        .values(state=VersionState.RETIRED, retired_at=func.now())
+        .values(
+            state_before=AdapterVersion.state,
+            state=VersionState.RETIRED,
+            retired_at=func.now(),
+            purges_at=func.now() + keep,
+            retired_aliases=pointing.scalar_subquery(),
+        )
         .returning(AdapterVersion.artefact)
+        .execution_options(synchronize_session=False)
     )
-    return sorted(set(retired))
+    artefacts = sorted(set(retired))
+    await session.execute(delete(Alias).where(*of_aliases))
+    return artefacts
 
 
 async def lock_artefact(session: TenantWrite, artefact: str) -> None:
@@ -235,32 +261,73 @@ async def lock_artefact(session: TenantWrite, artefact: str) -> None:
     await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
 
 
-async def stored_by(session: TenantRead, tenant: TenantId) -> tuple[int, int]:
-    """How many versions a tenant has that are not retired, and the bytes of those that keep some."""
-    num_bytes = func.sum(AdapterVersion.num_bytes).filter(keeps_bytes())
-    query = select(func.count(), func.coalesce(num_bytes, 0)).where(
-        AdapterVersion.tenant_id == tenant, AdapterVersion.state != VersionState.RETIRED
+def is_restorable() -> ColumnElement[bool]:
+    """Retired, and within its retention: its object is kept, if it had one."""
+    never_ready = (AdapterVersion.state_before == VersionState.REJECTED) & AdapterVersion.ready_at.is_(None)
+    return and_(
+        AdapterVersion.state == VersionState.RETIRED,
+        AdapterVersion.purges_at > func.clock_timestamp(),
+        func.coalesce(never_ready, False).is_(False),
     )
-    versions, kept = (await session.execute(query)).one()
-    return int(versions), int(kept)
+
+
+def is_kept() -> ColumnElement[bool]:
+    """Whether a version has a claim to its stored object."""
+    return keeps_bytes() | is_restorable()
+
+
+def stored_of(tenant: TenantId) -> Select[int, int]:
+    """How many versions a tenant has, and the bytes of those that keep some: retired ones count until they
+    are purged."""
+    unpurged = AdapterVersion.purges_at.is_not(None) & AdapterVersion.purged_at.is_(None)
+    num_bytes = func.sum(AdapterVersion.num_bytes).filter(or_(keeps_bytes(), unpurged))
+    return select(func.count(), func.coalesce(num_bytes, 0)).where(
+        AdapterVersion.tenant_id == tenant, or_(AdapterVersion.state != VersionState.RETIRED, unpurged)
+    )
 
 
 async def is_referenced(session: TenantRead, tenant: TenantId, artefact: str) -> bool:
-    """Whether a version that keeps its bytes has this artefact."""
+    """Whether a version has this artefact that is not retired, or can still be restored."""
     query = select(AdapterVersion.id).where(
-        AdapterVersion.tenant_id == tenant, AdapterVersion.artefact == artefact, keeps_bytes()
+        AdapterVersion.tenant_id == tenant, AdapterVersion.artefact == artefact, is_kept()
     )
     return await session.scalar(query.limit(1)) is not None
+
+
+async def not_in_use(session: TenantRead, tenant: TenantId, artefacts: Sequence[str]) -> list[str]:
+    """Those that only retired versions have."""
+    used = await session.scalars(
+        select(AdapterVersion.artefact).where(
+            AdapterVersion.tenant_id == tenant,
+            AdapterVersion.artefact.in_(artefacts),
+            AdapterVersion.state != VersionState.RETIRED,
+        )
+    )
+    return sorted(set(artefacts) - set(used))
+
+
+async def found_again(session: TenantWrite, tenant: TenantId, artefact: str) -> None:
+    """Its object is in the store once more: what was marked as lost resolves again."""
+    await session.execute(
+        update(AdapterVersion)
+        .where(
+            AdapterVersion.tenant_id == tenant,
+            AdapterVersion.artefact == artefact,
+            AdapterVersion.lost_at.is_not(None),
+        )
+        .values(lost_at=None)
+        .execution_options(synchronize_session=False)
+    )
 
 
 async def unreferenced(
     session: SystemRead, stored: Sequence[tuple[TenantId, str]]
 ) -> list[tuple[TenantId, str]]:
-    """Those (owner, artefact) that no version refers to, of tenants that are known here."""
+    """Those (owner, artefact) that no version keeps, of tenants that are known here."""
     owners = {owner for owner, _ in stored}
     known = set(await session.scalars(select(Tenant.id).where(Tenant.id.in_(owners))))
     kept = select(AdapterVersion.tenant_id, AdapterVersion.artefact).where(
-        tuple_(AdapterVersion.tenant_id, AdapterVersion.artefact).in_(stored), keeps_bytes()
+        tuple_(AdapterVersion.tenant_id, AdapterVersion.artefact).in_(stored), is_kept()
     )
     referenced = {(tenant, artefact) for tenant, artefact in await session.execute(kept)}
     return [each for each in stored if each[0] in known and each not in referenced]
@@ -268,11 +335,18 @@ async def unreferenced(
 
 async def list_stored(
     session: SystemRead, after: uuid.UUID, limit: int
-) -> Sequence[Row[uuid.UUID, uuid.UUID, str]]:
-    """(id, tenant, artefact) of all versions that keep their bytes, every tenant's, in order of their ids."""
+) -> Sequence[Row[uuid.UUID, uuid.UUID, str, int, bool]]:
+    """(id, tenant, artefact, bytes, whether it is known to be lost) of every tenant's versions that have a
+    claim to their object, in order of their ids."""
     query = (
-        select(AdapterVersion.id, AdapterVersion.tenant_id, AdapterVersion.artefact)
-        .where(AdapterVersion.id > after, keeps_bytes())
+        select(
+            AdapterVersion.id,
+            AdapterVersion.tenant_id,
+            AdapterVersion.artefact,
+            AdapterVersion.num_bytes,
+            AdapterVersion.lost_at.is_not(None),
+        )
+        .where(AdapterVersion.id > after, is_kept())
         .order_by(AdapterVersion.id)
         .limit(limit)
     )
@@ -291,11 +365,11 @@ def _of(line: Line) -> tuple[Any, ...]:
     return (Adapter.tenant_id == line.tenant, Adapter.base_id == line.base_id)
 
 
-def _adapters(line: Line) -> Select[Adapter, int]:
+def _adapters(line: Line, *, retired: bool = False) -> Select[Adapter, int]:
     return (
         select(Adapter, func.max(AdapterVersion.number))
         .join(AdapterVersion, AdapterVersion.adapter_id == Adapter.id)
-        .where(*_of(line), AdapterVersion.state != VersionState.RETIRED)
+        .where(*_of(line), is_restorable() if retired else AdapterVersion.state != VersionState.RETIRED)
         .group_by(Adapter.id)
         .order_by(Adapter.name)
     )

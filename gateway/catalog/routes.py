@@ -42,11 +42,15 @@ VERSION = [f"{path}/{{number:int}}" for path in VERSIONS]
 READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
 WRITE: dict[str, object] = {SCOPE: Scope.ADAPTERS_WRITE}
 
-ListedState = Literal["uploaded", "proving", "ready", "rejected"]
+ListedState = Literal["uploaded", "proving", "ready", "rejected", "retired"]
 InState = Annotated[ListedState | None, QueryParameter(name="state")]  # Litestar keeps `state` to itself
 ReadyAlias = Annotated[
     str,
     QueryParameter(max_length=63, description="Points to the version once it is ready; or `none`."),
+]
+Retired = Annotated[
+    Literal["retired"] | None,
+    QueryParameter(name="state", description="`retired`: those with versions that can be restored."),
 ]
 NameCursor = Annotated[
     str | None, QueryParameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description=EARLIER)
@@ -73,13 +77,15 @@ async def list_adapters(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     name_prefix: NamePrefix = None,
+    in_state: Retired = None,
     cursor: PageCursor = None,
     after: NameCursor = None,
     limit: PageLimit = DEFAULT_LIMIT,
 ) -> AdapterList:
-    given = {"tenant": principal.tenant, "name_prefix": name_prefix}
+    given = {"tenant": principal.tenant, "name_prefix": name_prefix, "state": in_state}
     (start,) = BY_NAME.start(cursor, given) or (after or "",)
-    rows = await services.lifecycle.list_adapters(principal, start, limit + 1, name_prefix)
+    retired = in_state == "retired"
+    rows = await services.lifecycle.list_adapters(principal, start, limit + 1, name_prefix, retired=retired)
     cut = BY_NAME.cut(rows, limit, lambda row: (row.adapter.name,), given)
     return AdapterList.of(cut, services.catalog.base.name)
 
@@ -99,7 +105,8 @@ async def delete_adapter(
     actor: NamedDependency[Actor],
     name: FromPath[str],
 ) -> Deleted:
-    """The name may be used again; its version numbers are not given out again."""
+    """It can be restored until its versions' `purges_at`. The name may be used again; its version numbers
+    are not given out again."""
     await services.lifecycle.retire(principal, actor, name, None)
     return Deleted(id=name, object="adapter.deleted")
 

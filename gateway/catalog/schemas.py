@@ -45,7 +45,7 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["adapter.version"] = "adapter.version"
     adapter: str
     version: int
-    state: str  # uploaded | proving | ready | rejected
+    state: str  # uploaded | proving | ready | rejected | retired
     reason: str | None  # why it was rejected
     aliases: list[str]  # that point to this version
     base: str
@@ -57,6 +57,9 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
     num_parameters: int
     bytes: int  # packed, as stored
     created_at: datetime
+    retired_at: datetime | None  # it does not resolve
+    purges_at: datetime | None  # of a retired one: until then it can be restored
+    lost_at: datetime | None  # the store has lost its object: upload it again
 
     @classmethod
     def of(cls, adapter: AdapterRow, version: AdapterVersion, base: str) -> VersionOut:
@@ -77,6 +80,9 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
             num_parameters=version.manifest["num_parameters"],
             bytes=version.num_bytes,
             created_at=version.created_at,
+            retired_at=version.retired_at,
+            purges_at=version.purges_at,
+            lost_at=version.lost_at,
         )
 
 

@@ -15,7 +15,7 @@ from gateway.catalog.policy import Action, may, require_scope
 from gateway.catalog.repository import Line
 from gateway.catalog.resolved import Resolved, ResolvedAdapter
 from gateway.db import Database
-from gateway.errors import ModelNotFound
+from gateway.errors import AdapterLost, ModelNotFound
 from gateway.limits.columns import limits_of
 from gateway.principal import Principal
 
@@ -108,6 +108,8 @@ class Catalog:
             row = await repository.find_served(session, line, name)
             if row is None:
                 raise ModelNotFound(model)
+            if row.lost_at is not None:
+                raise AdapterLost(model)
             spread = await aliases.find_spread(session, row.Adapter.id, name.alias) if name.alias else None
             parts = {row.number: row.artefact}
             if spread is not None:

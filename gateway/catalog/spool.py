@@ -21,7 +21,6 @@ from gateway.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 
-_PREFIX = "upload-"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FULL_RETRY_S = 30.0
 
@@ -44,15 +43,19 @@ def spool_errors() -> Iterator[None]:
 
 
 class Spool:
-    """A folder of upload directories, shared by all workers of one machine. Its calls block: use a thread."""
+    """A folder of directories named `prefix`…, one a piece of work, shared by all processes of one machine.
+    Its calls block: use a thread."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, prefix: str = "upload-") -> None:
         self.root = root
+        self._prefix = prefix
 
-    def sweep(self) -> list[str]:
-        """Removes what killed workers left; returns the names of those directories."""
+    def sweep(self, *, look_only: bool = False) -> list[str]:
+        """Removes what killed processes left; returns the names of those directories. `look_only`: only
+        names them."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return [path.name for path in self.root.glob(f"{_PREFIX}*") if self._remove_if_left(path)]
+        found = self.root.glob(f"{self._prefix}*")
+        return [path.name for path in found if self._end_if_left(path, look_only)]
 
     @contextmanager
     def directory(self) -> Iterator[Path]:
@@ -68,7 +71,7 @@ class Spool:
     def _locked_directory(self) -> tuple[Path, int]:
         # A sweep may take a directory between its making and its locking: then make another.
         while True:
-            path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.root))
+            path = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self.root))
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:
@@ -78,7 +81,7 @@ class Spool:
                 return path, descriptor
             os.close(descriptor)
 
-    def _remove_if_left(self, path: Path) -> bool:
+    def _end_if_left(self, path: Path, look_only: bool) -> bool:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:  # its owner finished meanwhile
@@ -88,7 +91,8 @@ class Spool:
         except BlockingIOError:
             return False
         else:
-            shutil.rmtree(path, ignore_errors=True)
+            if not look_only:
+                shutil.rmtree(path, ignore_errors=True)
             return True
         finally:
             os.close(descriptor)

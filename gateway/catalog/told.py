@@ -10,7 +10,7 @@ from gateway.principal import TenantId
 from gateway.webhooks.kinds import EventKind
 from gateway.webhooks.outbox import publish
 
-State = Literal["ready", "rejected", "retired"]
+State = Literal["ready", "rejected", "retired", "purged", "lost"]
 
 
 async def state_changed(

@@ -11,7 +11,3 @@ UNSETTLED = Gauge("motet_control_unsettled_lines", "Lines of engine journals wit
 UNSETTLED_AGE = Gauge(
     "motet_control_oldest_unsettled_seconds", "How long the oldest of them has been known here."
 )
-ORPHANS_REMOVED = Counter(
-    "motet_control_orphans_removed_total", "Stored artefacts that no version referred to, removed."
-)
-MISSING = Gauge("motet_control_artefacts_missing", "Versions whose artefact is not in the store.")

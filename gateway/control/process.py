@@ -18,9 +18,9 @@ from adapters.store import StoreError, open_store
 from gateway.billing.opening import BillingJobs, open_jobs
 from gateway.catalog.hints import ReplicaHints
 from gateway.catalog.lifecycle import Shelf
+from gateway.catalog.spool import Spool
 from gateway.config import Settings
 from gateway.control.events import Memory
-from gateway.control.fsck import Fsck
 from gateway.control.leader import Leadership, leadership
 from gateway.control.metrics import JOB_DONE, JOBS, LEADS
 from gateway.control.reconcile import Reconciler
@@ -37,8 +37,13 @@ from gateway.replicas.opening import Fleet, open_fleet
 from gateway.replicas.service import purge
 from gateway.replicas.tls import replica_tls
 from gateway.retention.service import Retention
+from gateway.retirement.job import PurgeJob
+from gateway.retirement.purge import Purges
 from gateway.rollouts.examining import ReplicaExaminer
 from gateway.rollouts.stepping import Stepper
+from gateway.store_checks.fsck import Fsck
+from gateway.store_checks.lost import Lost
+from gateway.store_checks.service import CheckJob
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.purge_parts import parts_of
 from gateway.tenants.purging import Purger
@@ -117,15 +122,20 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
     hints = ReplicaHints(fleet.registry)
     store = open_store(settings.store_url)
     shelf = Shelf(db, store, hints)
-    fsck = Fsck(db, shelf)
     redis = connect(settings.redis_url, max_connections=8)
-    purger = Purger(
-        db, parts_of(db, redis, store, lambda: [replica.driver for replica in fleet.registry.all])
-    )
+    spools = [
+        Spool(settings.home / folder, prefix)
+        for folder, prefix in (("exports", "export-"), ("downloads", "download-"), ("uploads", "upload-"))
+    ]
+    fsck = Fsck(db, Shelf(db, store, hints), Lost(db, Epochs(redis)), spools)
+    purges = Purges(db, store, lambda: fleet.roster.drivers_by_url, base_id)
+    purge_job = PurgeJob(db, purges, lambda: fleet.roster.drivers_by_url, fleet.roster.refresh)
+    purger = Purger(db, parts_of(db, redis, store, purges))
     reservations = RedisStore(redis, lease_s=settings.lease_s)
-    sweep = _sweep(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), fleet)
+    sweep = _prover_sweep(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), fleet)
     stepper = Stepper(db, Epochs(redis), hints, ReplicaExaminer(lambda: fleet.roster.drivers))
     try:
+        await asyncio.to_thread(_sweep, spools)
         while True:
             reconciler = Reconciler(
                 db,
@@ -136,9 +146,10 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
             )
             try:
                 async with leadership(db) as leader:
-                    jobs = [*_jobs(db, reconciler, fsck), *_webhook_jobs(deliveries)]
+                    jobs = [*_jobs(db), *_webhook_jobs(deliveries)]
                     jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
                     jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
+                    jobs += _artefact_jobs(db, fsck, purge_job)
                     jobs.append(_budgets(BudgetWatch(db, reservations, publish)))
                     jobs.append(Job("prove", ROUND_S, sweep.run_once))
                     jobs.append(Job("step_rollouts", ROLLOUTS_S, stepper.run_once))
@@ -154,6 +165,23 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
         await redis.aclose()
 
 
+def _sweep(spools: Sequence[Spool]) -> None:
+    """What killed processes of this machine left."""
+    for spool in spools:
+        if left := spool.sweep():
+            log.info("spool_swept", folder=str(spool.root), directories=len(left))
+
+
+def _artefact_jobs(db: Database, fsck: Fsck, purge: PurgeJob) -> list[Job]:
+    return [
+        Job("remove_orphans", HOURLY_S, fsck.remove_orphans),
+        Job("find_missing", DAILY_S, fsck.find_missing),
+        Job("check_store", ROUND_S, CheckJob(db, fsck).run_once),
+        Job("purge_artefacts", ROUND_S, purge.run_once),
+        Job("forget_purges", HOURLY_S, purge.forget),
+    ]
+
+
 def _tenancy_jobs(db: Database, purger: Purger) -> list[Job]:
     return [
         Job("purge_tenants", PURGE_S, purger.run_once),
@@ -161,12 +189,10 @@ def _tenancy_jobs(db: Database, purger: Purger) -> list[Job]:
     ]
 
 
-def _jobs(db: Database, reconciler: Reconciler, fsck: Fsck) -> list[Job]:
+def _jobs(db: Database) -> list[Job]:
     return [
         Job("partitions", HOURLY_S, lambda: ensure_partitions(db)),
         Job("give_up_uncounted", HOURLY_S, lambda: _give_up(db)),
-        Job("remove_orphans", HOURLY_S, fsck.remove_orphans),
-        Job("find_missing", DAILY_S, fsck.find_missing),
         Job("expire_uploads", UPLOADS_S, lambda: delete_expired(db)),
     ]
 
@@ -206,7 +232,7 @@ def _webhook_jobs(deliveries: Deliveries) -> list[Job]:
     ]
 
 
-def _sweep(db: Database, prover: Prover, fleet: Fleet) -> Sweep:
+def _prover_sweep(db: Database, prover: Prover, fleet: Fleet) -> Sweep:
     async def look() -> int:
         await fleet.roster.refresh()
         await fleet.registry.poll_once()

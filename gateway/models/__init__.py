@@ -11,6 +11,8 @@ from gateway.models.admin import Admin
 from gateway.models.admin_token import AdminToken
 from gateway.models.alias import Alias
 from gateway.models.api_key import ApiKey
+from gateway.models.artefact_purge import ArtefactPurge
+from gateway.models.artefact_purge_replica import ArtefactPurgeReplica, ReplicaPurge
 from gateway.models.audit_event import AuditEvent
 from gateway.models.audit_link import AuditLink
 from gateway.models.base import Base
@@ -35,6 +37,7 @@ from gateway.models.rollout import Rollout, RolloutState
 from gateway.models.rollout_event import RolloutEvent
 from gateway.models.schema_support import SchemaSupport
 from gateway.models.storage_hold import StorageHold
+from gateway.models.store_check import CheckState, StoreCheck
 from gateway.models.tenant import Lifecycle, Tenant, TenantStatus
 from gateway.models.upload import Upload
 from gateway.models.usage_arrival import UsageArrival
@@ -58,6 +61,8 @@ __all__ = [
     "AdminToken",
     "Alias",
     "ApiKey",
+    "ArtefactPurge",
+    "ArtefactPurgeReplica",
     "AuditEvent",
     "AuditLink",
     "Base",
@@ -66,6 +71,7 @@ __all__ = [
     "BillingPeriod",
     "BillingStatement",
     "BudgetRow",
+    "CheckState",
     "JournalCursor",
     "Lifecycle",
     "Member",
@@ -77,6 +83,7 @@ __all__ = [
     "ProofTask",
     "PurgeStep",
     "Replica",
+    "ReplicaPurge",
     "ReplicaSource",
     "ReplicaState",
     "RequestEvent",
@@ -87,6 +94,7 @@ __all__ = [
     "RolloutState",
     "SchemaSupport",
     "StorageHold",
+    "StoreCheck",
     "Tenant",
     "TenantStatus",
     "Upload",

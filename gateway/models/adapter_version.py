@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, UniqueConstraint
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gateway.models.base import Base, CreatedAt
@@ -35,6 +36,11 @@ class AdapterVersion(Base):
             name="adapter_versions_state",
         ),
         Index("adapter_versions_artefact", "tenant_id", "artefact"),
+        Index(
+            "adapter_versions_purging",
+            "purges_at",
+            postgresql_where=text("purges_at IS NOT NULL AND purged_at IS NULL"),
+        ),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -51,3 +57,8 @@ class AdapterVersion(Base):
     moves_alias: Mapped[str | None]  # the alias that points to it once it is ready
     reason: Mapped[str | None]  # why it was rejected
     ready_at: Mapped[datetime | None]  # when it first was; one that never was keeps no bytes once rejected
+    purges_at: Mapped[datetime | None]  # until when a retired one can be restored; absent: it can't
+    purged_at: Mapped[datetime | None]  # its bytes are gone, or stay for another version with the same
+    state_before: Mapped[str | None]  # it was retired
+    retired_aliases: Mapped[list[str] | None] = mapped_column(ARRAY(Text))  # which pointed to it then
+    lost_at: Mapped[datetime | None]  # the store has lost its object: it does not resolve

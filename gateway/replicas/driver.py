@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Literal, Protocol
 
 import msgspec
@@ -125,6 +126,14 @@ class ReplicaView:
     num_slots: int | None = None  # for adapters; None = it doesn't say
 
 
+class Purge(Enum):
+    """What a replica says of the bytes of an adapter that it was asked to purge."""
+
+    DONE = "done"  # none is left on any of its tiers
+    HELD = "held"  # something runs on it, or it can't purge now: ask again
+    UNVERIFIED = "unverified"  # it forgets it, but can't tell what its disk holds
+
+
 class UpstreamFailed(Exception):
     """The replica can't be reached, broke off, or was silent for too long. Nothing says what it computed.
 
@@ -195,6 +204,11 @@ class Driver(Protocol):
 
     async def retire(self, artefact: str, owner: str) -> None:
         """The adapter is wanted no more: forget it once nothing runs on it; raises `UpstreamFailed`."""
+        ...
+
+    async def purge(self, artefact: str, owner: str) -> Purge:
+        """No byte of the adapter may be left there, and the replica is asked afterwards whether any is.
+        Raises `UpstreamFailed`; with `sent` False, nobody answers there."""
         ...
 
     async def ready(self) -> bool:

@@ -47,6 +47,7 @@ class Replica:
     pools: frozenset[str] = frozenset({GENERAL})
     draining: bool = False  # by an operator: what runs there ends there, nothing new goes there
     vouched: bool = True  # listed in the settings, whose author answers for what it holds
+    owes: bool = False  # it was away while adapters were purged: it purges before it serves
     unfit: str | None = None  # why it may not serve this base; None = it may
     life: int = 0  # one more whenever it went down: what its caches held is gone
     turn: int = 0  # of the router's choices, the one that took it last
@@ -66,7 +67,7 @@ class Replica:
     @property
     def serves(self) -> bool:
         """Whether new requests may go there while it is well."""
-        return self.unfit is None and not self.draining
+        return self.unfit is None and not self.draining and not self.owes
 
     @property
     def full(self) -> bool:

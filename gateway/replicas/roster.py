@@ -9,7 +9,7 @@ written down nobody gets anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -29,6 +29,7 @@ from gateway.replicas.replica import Replica
 from gateway.replicas.rules import PoolRule
 from gateway.replicas.tokens import ReplicaTokens
 from gateway.replicas.weights import Weights
+from gateway.retirement import repository as purges
 
 log = structlog.get_logger(__name__)
 
@@ -60,10 +61,16 @@ class Roster:
         self._keep_removed = keep_removed
         self._known: dict[str, Replica] = {}
         self._drivers: dict[str, MotetDriver] = {}
+        self._removed: set[str] = set()
         for url in needs.listed:
             self._replica(url, needs.tokens.shared, vouched=True)
         registry.expect_weights(self._weights(None))
         registry.set_replicas(self._known.values())
+
+    @property
+    def drivers_by_url(self) -> dict[str, MotetDriver]:
+        """Without those that were removed."""
+        return {url: driver for url, driver in self._drivers.items() if url not in self._removed}
 
     @property
     def drivers(self) -> list[MotetDriver]:
@@ -85,12 +92,13 @@ class Roster:
             rows = await repository.all_of(session, needs.base_id)
             rules = await repository.rules_of(session, needs.base_id)
             digests = await repository.digests_of(session, needs.base_id)
+            owing = await purges.owing(session)
         if set(needs.listed) - {row.url for row in rows}:
             async with needs.db.system_session() as session:
                 await repository.add_listed(session, needs.base_id, needs.listed)
                 rows = await repository.all_of(session, needs.base_id)
         await self._note_listed(rows)
-        self._follow(rows)
+        self._follow(rows, owing)
         self._registry.rules = tuple(as_rule(rule) for rule in rules)
         if digests is None and not needs.digests:
             digests = await self._pin()
@@ -105,7 +113,7 @@ class Roster:
             async with needs.db.system_session() as session:
                 await repository.still_listed(session, needs.base_id, old)
 
-    def _follow(self, rows: Sequence[Row]) -> None:
+    def _follow(self, rows: Sequence[Row], owing: Set[str]) -> None:
         wanted: dict[str, Replica] = {}
         drivers: dict[str, MotetDriver] = {}
         for row in rows:
@@ -118,8 +126,10 @@ class Roster:
             drivers[row.url] = self._drivers[row.url]
             if row.removed_at is None:
                 replica.draining = row.state != ReplicaState.UP
+                replica.owes = row.url in owing
                 replica.pools = frozenset(row.pools)
                 wanted[row.url] = replica
+        self._removed = {row.url for row in rows if row.removed_at is not None}
         known = {row.url for row in rows}
         for url in self._needs.listed:  # the base is not in the database yet
             if url not in known:

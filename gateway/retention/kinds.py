@@ -16,14 +16,15 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, func
 from sqlalchemy.orm import QueryableAttribute
 
-from gateway.models import ApiKey, Base, BillingExport
+from gateway.models import AdapterVersion, ApiKey, Base, BillingExport
 
 MAX_DAYS: Final = 3_650
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Rows of `table` (which has a `tenant_id`) go once `age` is so many days ago; those without one stay."""
+    """Rows of `table` (which has a `tenant_id`) go once `age` is so many days ago; those without one stay.
+    `swept` False: a job of their own ends them, and their rows stay."""
 
     name: str
     what: str
@@ -31,8 +32,20 @@ class Kind:
     age: QueryableAttribute[Any] | ColumnElement[Any]
     default_days: int
     min_days: int = 1
+    max_days: int = MAX_DAYS
     only: ColumnElement[bool] | None = None
+    swept: bool = True
 
+
+RETIRED_ADAPTERS: Final = Kind(
+    name="retired_adapters",
+    what="bytes of retired versions of adapters, which can be restored so long; by the moment they retired",
+    table=AdapterVersion,
+    age=AdapterVersion.retired_at,
+    default_days=7,
+    max_days=90,
+    swept=False,  # gateway/retirement/job.py, by the moment that was told when they retired
+)
 
 KINDS: Final[tuple[Kind, ...]] = (
     Kind(
@@ -52,6 +65,7 @@ KINDS: Final[tuple[Kind, ...]] = (
         min_days=7,
         only=BillingExport.state.in_(("superseded", "failed")),
     ),
+    RETIRED_ADAPTERS,
 )
 
 

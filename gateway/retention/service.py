@@ -39,8 +39,14 @@ class Retention:
             ]
         )
 
+    async def of(self, tenant: UUID, kind: Kind) -> timedelta:
+        """How long a tenant's things of one kind are kept."""
+        async with self._db.system_reader() as session:
+            own = await repository.rules_of(session, tenant)
+        return timedelta(days=own.get(kind.name, kind.default_days))
+
     async def change(self, actor: Actor, tenant: UUID, wanted: RetentionPatch) -> RetentionOut:
-        """Raises `BadRequest` for an unknown kind, or fewer days than it must be kept."""
+        """Raises `BadRequest` for an unknown kind, or days outside its bounds."""
         for name, days in wanted.days.items():
             _check(name, days)
         async with self._db.system_session() as session:
@@ -58,7 +64,7 @@ class Retention:
         """Deletes what is older than its tenant's rule, or the default; gives how many rows."""
         moment = now or datetime.now(UTC)
         gone = 0
-        for kind in KINDS:
+        for kind in (each for each in KINDS if each.swept):
             async with self._db.system_reader() as session:
                 rules = await repository.tenants_with(session, kind.name)
             for tenant, days in rules.items():
@@ -94,4 +100,8 @@ def _check(name: str, days: int | None) -> None:
     if days is not None and days < kind.min_days:
         raise BadRequest(
             f"'{name}' is kept for {kind.min_days} days at least.", param="days", code="invalid_value"
+        )
+    if days is not None and days > kind.max_days:
+        raise BadRequest(
+            f"'{name}' is kept for {kind.max_days} days at most.", param="days", code="invalid_value"
         )

@@ -46,6 +46,8 @@ KEPT_TABLES: Final = {
     "prices": "the price book, by which it was billed: names its adapters, and can't be changed",
     "audit_events": "who did what: append-only and chained, so that it can be trusted",
     "offboardings": "the proof of the purge itself",
+    "artefact_purges": "which adapters were purged: ids only, until 90 days after",
+    "artefact_purge_replicas": "which replicas purged them, and which owe it should they come back",
 }
 
 NAMED_OTHERWISE: Final = {"pool_rules": "tenant", "prices": "owner_id"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -13,19 +13,20 @@ from redis.asyncio import Redis
 from sqlalchemy import Table
 
 from adapters.store import ObjectStore, artefact_of
+from gateway.audit.service import SYSTEM
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.members import repository as members
 from gateway.models import Base
 from gateway.principal import TenantId
 from gateway.redis import TenantKeys, redis_errors
-from gateway.replicas.driver import Driver, UpstreamFailed
+from gateway.retirement import repository as retirement
+from gateway.retirement.purge import Purges
+from gateway.retirement.repository import Purged
 from gateway.tenants import purge_repository as repository
 
 SCAN_KEYS: Final = 1_000
-RETIRED_AT_ONCE: Final = 8
-FORGETTING_LOOKS: Final = 4
-FORGETTING_PAUSE_S: Final = 0.3
+PURGED_AT_ONCE: Final = 4
 
 
 class StillThere(Unavailable):
@@ -59,27 +60,35 @@ class Part(Protocol):
 
 
 class ReplicaCaches:
-    """Adapters on replicas' disks, in their memory and on their devices. Its list is of artefacts that they
-    may hold; none may be left on any replica, so one that can't be asked holds up the purge."""
+    """Adapters on replicas' disks, in their memory and on their devices; their objects with them. Its list is
+    of artefacts that they may hold; none may be left on any replica, so one that can't be asked holds up the
+    purge."""
 
     kind = "replica_caches"
 
-    def __init__(self, db: Database, store: ObjectStore, drivers: Callable[[], Sequence[Driver]]) -> None:
+    def __init__(self, db: Database, store: ObjectStore, purges: Purges) -> None:
         self._db = db
         self._store = store
-        self._drivers = drivers
+        self._purges = purges
 
     async def found(self, tenant: TenantId) -> Inventory:
         return Inventory.of(await self._artefacts(tenant))
 
     async def delete(self, tenant: TenantId) -> None:
-        artefacts = await self._artefacts(tenant)
-        try:
-            for driver in self._drivers():
-                await _retire(driver, artefacts, tenant)
-                await _until_forgotten(driver, artefacts)
-        except UpstreamFailed as error:
-            raise StillThere(f"A replica can't be asked to forget: {error}.") from error
+        artefacts = sorted(await self._artefacts(tenant))
+        silent: set[str] = set()
+        left = 0
+        for start in range(0, len(artefacts), PURGED_AT_ONCE):
+            some = artefacts[start : start + PURGED_AT_ONCE]
+            ended = await asyncio.gather(*(self._purge((tenant, each), silent) for each in some))
+            left += len(ended) - sum(ended)
+        if left:
+            raise StillThere(f"Replicas may still hold {left} adapters of the tenant.")
+
+    async def _purge(self, purged: Purged, silent: set[str]) -> bool:
+        async with self._db.system_session() as session:
+            await retirement.begin(session, purged, SYSTEM.name)
+        return await self._purges.advance(purged, whoever_keeps=True, silent=silent)
 
     async def _artefacts(self, tenant: TenantId) -> set[str]:
         async with self._db.system_reader() as session:
@@ -89,7 +98,7 @@ class ReplicaCaches:
 
 
 class StoredObjects:
-    """Everything below the tenant's folder of the object store: artefacts and exports."""
+    """Everything below the tenant's folder of the object store: artefacts, exports, puts that never ended."""
 
     kind = "stored_objects"
 
@@ -102,6 +111,12 @@ class StoredObjects:
     async def delete(self, tenant: TenantId) -> None:
         for path in await _stored(self._store, tenant):
             await asyncio.to_thread(self._store.delete, path)
+        await asyncio.to_thread(self._discard_puts, tenant)
+
+    def _discard_puts(self, tenant: TenantId) -> None:
+        for put in self._store.unfinished(0):
+            if put.path.startswith(f"tenants/{tenant}/"):
+                self._store.discard(put)
 
 
 class Rows:
@@ -183,12 +198,10 @@ class RedisKeys:
                 return
 
 
-def parts_of(
-    db: Database, redis: Redis, store: ObjectStore, drivers: Callable[[], Sequence[Driver]]
-) -> list[Part]:
+def parts_of(db: Database, redis: Redis, store: ObjectStore, purges: Purges) -> list[Part]:
     tables: list[Part] = [Rows(db, table) for table in repository.purged_tables() if table.name != "members"]
     people: list[Part] = [Accounts(db), Memberships(db)]
-    return [ReplicaCaches(db, store, drivers), StoredObjects(store), *people, *tables, RedisKeys(redis)]
+    return [ReplicaCaches(db, store, purges), StoredObjects(store), *people, *tables, RedisKeys(redis)]
 
 
 async def _end_memberships(db: Database, tenant: TenantId) -> None:
@@ -198,25 +211,6 @@ async def _end_memberships(db: Database, tenant: TenantId) -> None:
             some = await members.some_of(session, tenant, repository.BATCH_ROWS)
             await members.remove(session, tenant, some)
             more = bool(some)
-
-
-async def _retire(driver: Driver, artefacts: Iterable[str], tenant: TenantId) -> None:
-    ordered = sorted(artefacts)
-    for start in range(0, len(ordered), RETIRED_AT_ONCE):
-        some = ordered[start : start + RETIRED_AT_ONCE]
-        await asyncio.gather(*(driver.retire(artefact, str(tenant)) for artefact in some))
-
-
-async def _until_forgotten(driver: Driver, artefacts: set[str]) -> None:
-    """A replica tells what it holds now and then, not at once. Raises `StillThere`."""
-    left: set[str] = set()
-    for look in range(FORGETTING_LOOKS):
-        view = await driver.view()
-        left = artefacts & (view.device | view.host)
-        if not left:
-            return
-        await asyncio.sleep(0 if look + 1 == FORGETTING_LOOKS else FORGETTING_PAUSE_S)
-    raise StillThere(f"A replica still holds {len(left)} adapters of the tenant.")
 
 
 async def _stored(store: ObjectStore, tenant: TenantId) -> list[str]:

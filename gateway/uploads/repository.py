@@ -10,8 +10,9 @@ from uuid import UUID
 
 from sqlalchemy import delete, func, select, text, true, update
 
+from gateway.catalog.repository import stored_of
 from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
-from gateway.models import AdapterVersion, StorageHold, Upload, VersionState
+from gateway.models import StorageHold, Upload
 from gateway.paging import ById, Order, beyond
 from gateway.principal import TenantId
 
@@ -40,9 +41,7 @@ async def lock_storage(session: TenantWrite, tenant: TenantId) -> None:
 async def taken_by(session: TenantRead, tenant: TenantId, without: UUID | None = None) -> Taken:
     """Stored versions, uploads that are no version yet, and holds but the one named `without`. One statement,
     so that what turns from one into the other is counted once."""
-    stored = select(func.count(), func.coalesce(func.sum(AdapterVersion.num_bytes), 0)).where(
-        AdapterVersion.tenant_id == tenant, AdapterVersion.state != VersionState.RETIRED
-    )
+    stored = stored_of(tenant)
     coming = select(func.count(), func.coalesce(func.sum(Upload.num_bytes), 0)).where(
         Upload.tenant_id == tenant, Upload.version.is_(None)
     )

@@ -43,6 +43,7 @@ def concrete(path: str) -> str:
         "request_id": str(uuid4()),
         "endpoint_id": str(uuid4()),
         "delivery_id": str(uuid4()),
+        "check_id": str(uuid4()),
         "replica": str(uuid4()),
         "member_id": str(uuid4()),
         "rollout_id": str(uuid4()),

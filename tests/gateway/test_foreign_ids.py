@@ -49,7 +49,11 @@ NO_IDS = {
 }
 """Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
 
-NOT_THERE_YET = {"/api/v1/tenants/{tenant}/offboarding"}
+NOT_THERE_YET = {"/api/v1/tenants/{tenant}/offboarding"} | {
+    f"{root}/adapters/{{name}}{rest}/purge"
+    for root in ("/v1", "/api/v1/tenants/{tenant}")
+    for rest in ("", "/versions/{number}")
+}
 """What no owner here has: 404 to everyone."""
 
 PLACES = {"after", "before", "cursor"}
@@ -98,7 +102,7 @@ class Owner:
             "delivery_id": self.delivery,
             "alias": LIVE,
             "rollout_id": self.rollout,
-            "replica": str(self.tenant),
+            **dict.fromkeys(("replica", "check_id"), str(self.tenant)),
         }
 
 
@@ -106,21 +110,16 @@ def _nobodys() -> dict[str, str]:
     """Ids of the same form and length that no one has."""
     name = f"a{uuid4().hex[:12]}"
     return {
-        "tenant": str(uuid4()),
         "key_id": "a" * 12,
-        "member_id": str(uuid4()),
         "token_id": "b" * 12,
         "name": name,
         "model": name,
         "number": "1",
         "export_id": uuid4().hex * 2,
         "version": "1",
-        "request_id": str(uuid7()),
-        "endpoint_id": str(uuid7()),
-        "delivery_id": str(uuid7()),
         "alias": LIVE,
-        "rollout_id": str(uuid7()),
-        "replica": str(uuid4()),
+        **{each: str(uuid4()) for each in ("tenant", "member_id", "replica", "check_id")},
+        **{each: str(uuid7()) for each in ("request_id", "endpoint_id", "delivery_id", "rollout_id")},
     }
 
 
@@ -270,7 +269,7 @@ async def test_a_key_learns_nothing_from_anothers_ids(client: Client, owners: tu
     for route, status in _swept(client, lambda _: True, victim.ids, stranger.headers):
         wanted = 401 if route.path.startswith("/api/") else 404
         assert status == wanted or route.makes_its_own, (route, status)
-        if route.method == "get" and wanted == 404:  # the ids are real: to their owner they answer
+        if route.method == "get" and wanted == 404 and route.path not in NOT_THERE_YET:  # real ids
             assert route.ask(client, victim.ids, victim.headers).status_code == 200, route
     _assert_whole(client, victim)
 

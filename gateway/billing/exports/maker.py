@@ -8,7 +8,6 @@ between, the next round does it again, with the same bytes.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ from gateway.billing.exports.files import CSV, MANIFEST, PARQUET, ChargeFiles, w
 from gateway.billing.exports.focus import ChargeGroup, Frame, Residue, Row, residue_row, rows_of
 from gateway.billing.exports.places import current_path, file_path, wanted
 from gateway.billing.metrics import EXPORTS
+from gateway.catalog.spool import Spool
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.models import BillingExport
@@ -46,7 +46,7 @@ class Maker:
     def __init__(self, db: Database, store: ObjectStore, home: Path, issuer: str) -> None:
         self._db = db
         self._store = store
-        self._home = home
+        self._spool = Spool(home, "export-")
         self._issuer = issuer
 
     async def run_once(self) -> int:
@@ -84,9 +84,7 @@ class Maker:
                 await repository.ask(session, asked | {"requested_by": SYSTEM.name})
 
     async def _make(self, export: BillingExport) -> None:
-        self._home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._home, ignore_cleanup_errors=True) as name:
-            folder = Path(name)
+        with self._spool.directory() as folder:
             rendered = await self._write(export, folder)
             async with self._db.system_session() as session:
                 kept = await repository.keep_manifest(session, export.id, rendered)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -24,6 +23,7 @@ from gateway.billing.exports.places import file_path, wanted
 from gateway.billing.exports.repository import ExportFilters, ExportPlace
 from gateway.billing.exports.schemas import File
 from gateway.billing.months import month_text
+from gateway.catalog.spool import Spool
 from gateway.db import Database
 from gateway.errors import Conflict, NotFound, Unavailable
 from gateway.models import BillingExport
@@ -66,7 +66,7 @@ class Exports:
     def __init__(self, db: Database, store: ObjectStore, home: Path, issuer: str) -> None:
         self._db = db
         self._store = store
-        self._home = home
+        self._spool = Spool(home, "download-")
         self._issuer = issuer
         self._slots = TenantSlots("downloads", DOWNLOADS, DOWNLOADS_TENANT)
 
@@ -131,15 +131,10 @@ class Exports:
             raise Unavailable("The object store cannot answer now. Try again shortly.") from error
 
     def _open(self, path: str) -> tuple[BinaryIO, int]:
-        self._home.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self._home)
-        os.close(handle)
-        target = Path(name)
-        try:
+        with self._spool.directory() as folder:  # gone at once: whoever has it open reads on
+            target = folder / "file"
             self._store.fetch_file(path, target)
             opened = target.open("rb")
-        finally:
-            target.unlink(missing_ok=True)
         return opened, os.fstat(opened.fileno()).st_size
 
     def _reader(self, tenant: TenantId | None) -> AbstractAsyncContextManager[AsyncSession]:

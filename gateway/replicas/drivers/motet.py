@@ -20,6 +20,7 @@ from gateway.replicas.driver import (
     EngineVerdict,
     JournalPage,
     NoVerdict,
+    Purge,
     ReplicaView,
     Trailer,
     UpstreamFailed,
@@ -158,6 +159,21 @@ class MotetDriver:
         status, body = await self._call("DELETE", path, params={"owner": owner})
         _expect(status, body, path)
 
+    async def purge(self, artefact: str, owner: str) -> Purge:
+        path = f"/internal/adapters/{artefact}"
+        status, body = await self._call("DELETE", path, params={"owner": owner, "purge": "1"})
+        if status in (409, 503):
+            return Purge.HELD
+        if status == 202:  # an engine of before there were purges: it forgets, when nothing runs on it
+            view = await self.view()
+            return Purge.HELD if artefact in view.device | view.host else Purge.UNVERIFIED
+        _expect(status, body, path)
+        status, body = await self._call("GET", path, params={"owner": owner})
+        if status == 404:
+            return Purge.DONE
+        _expect(status, body, path)
+        return Purge.HELD
+
     async def ready(self) -> bool:
         status, _ = await self._call("GET", "/readyz")
         return status == 200
@@ -205,7 +221,8 @@ class MotetDriver:
         except aiohttp.ClientConnectorError as error:
             raise UpstreamFailed(f"{path}: {type(error).__name__}", sent=False) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise UpstreamFailed(f"{path}: {type(error).__name__}") from error
+            unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+            raise UpstreamFailed(f"{path}: {type(error).__name__}", sent=not unsent) from error
 
     @asynccontextmanager
     async def _asked(

@@ -15,7 +15,6 @@ from sqlalchemy import select, update
 
 from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.parts import ACCEPTANCE_PART
-from gateway.control.fsck import Fsck
 from gateway.errors import Conflict, ModelNotFound
 from gateway.models import AuditEvent, ProofTask, Tenant, WebhookEvent
 from gateway.principal import Principal, TenantId
@@ -25,6 +24,7 @@ from gateway.proofs.proving import LEASE, Version
 from gateway.proofs.repository import TaskKey
 from gateway.proofs.schemas import ProofOut
 from gateway.proofs.sweeping import Sweep
+from gateway.store_checks.fsck import Fsck
 from tests.gateway.catalog.test_intake import ACTOR, Room, principal
 from tests.gateway.inference.conftest import until
 

@@ -19,7 +19,7 @@ from gateway.audit.service import SYSTEM
 from gateway.catalog.repository import Line
 from gateway.db import Database
 from gateway.errors import Conflict
-from gateway.models import BaseModel, Replica, ReplicaState
+from gateway.models import BaseModel, Replica, ReplicaPurge, ReplicaState
 from gateway.replicas import service as service_module
 from gateway.replicas import watching as watching_module
 from gateway.replicas.drivers.motet import MotetDriver, ReplicaSession
@@ -30,6 +30,8 @@ from gateway.replicas.schemas import Registration, ReplicaCreate, ReplicaPatch, 
 from gateway.replicas.service import UNLISTED_AFTER, Replicas, purge
 from gateway.replicas.tokens import ReplicaTokens
 from gateway.replicas.want import Want
+from gateway.retirement import repository as purges
+from gateway.retirement.repository import Asked
 from tests.gateway.replicas.engine import Engine
 
 TOKENS = ReplicaTokens(DataKeys(SecretStr("data-key-" * 4)), ("engine-token-of-tests",))
@@ -103,6 +105,25 @@ async def test_workers_follow_what_is_added_drained_and_removed(world: World) ->
     await world.service.remove(SYSTEM, row.id)
     await roster.refresh()
     assert [replica.url for replica in registry.all] == [listed.url]
+
+
+async def test_one_that_owes_a_purge_gets_nothing_until_it_has_purged(
+    world: World, db: Database, line: Line
+) -> None:
+    first, second = await world.engine(), await world.engine()
+    registry, roster = await world.worker(first, second)
+    await know(registry, roster)
+    purged = (line.tenant, "ab" * 32)
+    for state, expected in (
+        (ReplicaPurge.HELD, {first.url, second.url}),  # slow: it goes on serving
+        (ReplicaPurge.AWAY, {first.url}),
+        (ReplicaPurge.PURGED, {first.url, second.url}),
+    ):
+        async with db.system_session() as session:
+            await purges.begin(session, purged, "system")
+            await purges.note_replicas(session, purged, [Asked(second.url, uuid4(), state)])
+        await know(registry, roster)
+        assert usable(registry) == expected, state
 
 
 async def test_a_listed_replica_can_be_drained_and_removed_too(world: World) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -24,7 +25,9 @@ from gateway.members import repository as members
 from gateway.models import ApiKey, BillingExport, Member, Offboarding, PoolRule, Tenant
 from gateway.principal import TenantId
 from gateway.redis import TenantKeys
-from gateway.replicas.driver import ReplicaView, UpstreamFailed
+from gateway.replicas.driver import Purge, UpstreamFailed
+from gateway.replicas.repository import add_listed
+from gateway.retirement.purge import Purges
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.purge_parts import Part, parts_of
@@ -40,19 +43,22 @@ class FakeReplica:
     """What the purge asks of a replica: an engine can't be told to be slow to forget."""
 
     held: set[str] = field(default_factory=set)
-    retired: list[tuple[str, str]] = field(default_factory=list)
+    purged: list[tuple[str, str]] = field(default_factory=list)
     away: bool = False
     deaf: bool = False
 
-    async def retire(self, artefact: str, owner: str) -> None:
+    async def purge(self, artefact: str, owner: str) -> Purge:
         if self.away:
-            raise UpstreamFailed("the replica can't be reached")
-        self.retired.append((artefact, owner))
-        if not self.deaf:
-            self.held.discard(artefact)
+            raise UpstreamFailed("the replica can't be reached", sent=False)
+        if self.deaf:
+            return Purge.HELD
+        self.purged.append((artefact, owner))
+        self.held.discard(artefact)
+        return Purge.DONE
 
-    async def view(self) -> ReplicaView:
-        return ReplicaView(host=frozenset(self.held))
+
+def url_of(base_id: str, number: int) -> str:
+    return f"http://{base_id[:12]}.example:{number}"
 
 
 @dataclass
@@ -64,6 +70,7 @@ class House:
     store: ObjectStore
     root: Path
     replicas: list[FakeReplica]
+    base_id: str = ""  # of the line that was furnished last
 
     @property
     def offboardings(self) -> Offboardings:
@@ -74,12 +81,16 @@ class House:
         return Tenants(self.db, Epochs(self.redis))
 
     def parts(self) -> list[Part]:
-        return parts_of(self.db, self.redis, self.store, lambda: self.replicas)  # type: ignore[arg-type,return-value]
+        drivers: Any = {url_of(self.base_id, n): replica for n, replica in enumerate(self.replicas)}
+        return parts_of(
+            self.db, self.redis, self.store, Purges(self.db, self.store, lambda: drivers, self.base_id)
+        )
 
     async def furnish(self, line: Line) -> list[str]:
         """Gives the artefacts."""
         tenant = line.tenant
         artefacts = [uuid4().hex * 2 for _ in range(3)]
+        self.base_id = line.base_id
         async with self.db.tenant_session(tenant) as session:
             for n in range(2):
                 session.add(
@@ -98,6 +109,9 @@ class House:
                 version = await catalog.add_version(session, adapter, NewVersion(artefact, artefact, {}, 6))
             await catalog.move_alias(session, adapter, LIVE, version.number)
         async with self.db.system_session() as session:
+            await add_listed(
+                session, line.base_id, [url_of(line.base_id, n) for n in range(len(self.replicas))]
+            )
             account = await members.account_of(session, uuid7(), f"{uuid4().hex}@example.com")
             session.add(Member(id=uuid7(), tenant_id=tenant, admin_id=account, role="viewer"))
             position = 1 + int(await session.scalar(select(func.count()).select_from(PoolRule)) or 0)

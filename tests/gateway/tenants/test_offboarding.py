@@ -144,7 +144,7 @@ async def test_the_purge_takes_all_of_one_tenant_and_nothing_of_another(
     assert await house.run() == 1
     await assert_gone(house, line, expected)
     for replica in house.replicas:
-        assert sorted(replica.retired) == sorted((each, str(line.tenant)) for each in artefacts)
+        assert sorted(set(replica.purged)) == sorted((each, str(line.tenant)) for each in artefacts)
     assert await inventories(house, other.tenant) == before
     assert await house.run() == 0
     with pytest.raises(Conflict):
@@ -238,6 +238,7 @@ import asyncio, os, signal, sys
 from redis.asyncio import Redis
 from adapters.store import open_store
 from gateway.db import Database
+from gateway.retirement.purge import Purges
 from gateway.tenants.purge_parts import parts_of
 from gateway.tenants.purging import Purger
 
@@ -252,7 +253,7 @@ async def main():
         if len(deleted) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
     store.delete = delete
-    await Purger(db, parts_of(db, redis, store, lambda: [])).run_once()
+    await Purger(db, parts_of(db, redis, store, Purges(db, store, dict, '-'))).run_once()
 
 asyncio.run(main())
 """
@@ -270,7 +271,7 @@ async def test_kill_9_within_the_deletion_and_again(
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     killed = await asyncio.create_subprocess_exec(sys.executable, "-c", *given, env=environment, cwd=ROOT)
     assert await asyncio.wait_for(killed.wait(), 60) == -signal.SIGKILL
-    assert len(list(house.store.list(f"tenants/{line.tenant}"))) == 2
+    assert 1 <= len(list(house.store.list(f"tenants/{line.tenant}"))) <= 2  # of four; some go side by side
     assert (await house.offboarding(line.tenant)).state == "purging"
     assert await house.run() == 1
     await assert_gone(house, line, expected)

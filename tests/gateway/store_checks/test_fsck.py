@@ -16,11 +16,11 @@ from deploy.local.services import free_port
 from gateway.catalog import repository
 from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.repository import Line, NewVersion
-from gateway.control import fsck as module
-from gateway.control.fsck import ORPHAN_AGE_S, Fsck
-from gateway.control.metrics import MISSING
 from gateway.db import Database
 from gateway.ids import uuid7
+from gateway.store_checks import fsck as module
+from gateway.store_checks.fsck import ORPHAN_AGE_S, Fsck
+from gateway.store_checks.metrics import MISSING
 from tests.gateway.catalog.test_intake import RecordedHints
 
 

@@ -1,0 +1,1 @@
+"""The end of versions: retired for a while, restored within it, purged for good."""

@@ -1,0 +1,1 @@
+"""The object store against the catalog: looked at, and mended on request."""

@@ -4,6 +4,7 @@ holds both equal."""
 from __future__ import annotations
 
 from gateway.models.adapter import Adapter
+from gateway.models.adapter_share import AdapterShare
 from gateway.models.adapter_version import AdapterVersion, VersionState
 from gateway.models.admin import Admin
 from gateway.models.admin_token import AdminToken
@@ -44,6 +45,7 @@ from gateway.models.webhook_event import WebhookEvent
 
 __all__ = [
     "Adapter",
+    "AdapterShare",
     "AdapterVersion",
     "Admin",
     "AdminToken",

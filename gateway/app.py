@@ -37,6 +37,7 @@ from gateway.receipts import routes as receipts
 from gateway.replicas import routes as replicas
 from gateway.retention import routes as retention
 from gateway.services import Services, open_services
+from gateway.sharing import routes as sharing
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
 from gateway.traffic import routes as traffic
@@ -60,6 +61,7 @@ ROUTES: list[ControllerRouterHandler] = [
     # tenants; what is about a tenant's own things, also for operators under /api/v1/tenants/{tenant}
     *inference.handlers,
     *catalog.handlers,
+    *sharing.handlers,
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,

@@ -39,6 +39,7 @@ from gateway.receipts.service import Receipts
 from gateway.redis import connect
 from gateway.replicas.service import Replicas
 from gateway.retention.service import Retention
+from gateway.sharing.service import Base, Sharing
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
@@ -76,6 +77,7 @@ class Services:
     catalog: Catalog
     intake: Intake
     lifecycle: Lifecycle
+    sharing: Sharing
     replicas: Replicas
     serving: Serving
 
@@ -107,8 +109,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         cache = CacheLimits(settings.key_cache_entries, settings.key_cache_s, settings.key_stale_s)
         authenticator = Authenticator(db, peppers, epochs, cache)
         await stack.enter_async_context(_flushing(authenticator))
-        await stack.enter_async_context(Revocation(settings.database_url, db, authenticator).running())
         catalog = Catalog(db, base)
+        revocation = Revocation(settings.database_url, db, authenticator, catalog.resolved)
+        await stack.enter_async_context(revocation.running())
         needs = Needs(settings=settings, db=db, redis=redis, keys=authenticator, catalog=catalog, base=base)
         serving = await stack.enter_async_context(open_serving(needs))
         hints = ReplicaHints(serving.registry)
@@ -137,6 +140,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             catalog=catalog,
             intake=parts.intake,
             lifecycle=parts.lifecycle,
+            sharing=Sharing(db, epochs, Base(base.base_id, base.name)),
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )

@@ -21,6 +21,7 @@ from gateway.db import Database, TenantRead
 from gateway.errors import NotFound
 from gateway.models import AdapterVersion
 from gateway.principal import Principal, TenantId
+from gateway.sharing.ending import end_with_adapter, tell_recipients
 from gateway.tenants.epochs import Epochs, bump
 
 log = structlog.get_logger(__name__)
@@ -132,10 +133,12 @@ class Lifecycle:
             artefacts = [] if adapter is None else await repository.retire_versions(session, adapter, number)
             if not artefacts:
                 raise adapter_not_found(name, number)
+            ended = [] if adapter is None else await end_with_adapter(session, actor, adapter)
             record(session, actor, _change(tenant, name, number))
             await state_changed(session, tenant, name, number, "retired")
             epoch = await bump(session, tenant)
         await self._epochs.publish(tenant, epoch)
+        await tell_recipients(self._database, actor, tenant, name, ended)
         await self._shelf.clear(tenant, artefacts)
 
     @asynccontextmanager

@@ -16,6 +16,7 @@ class EventKind(StrEnum):
     KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
     ADAPTER_STATE_CHANGED = "adapter.state_changed"
+    ADAPTER_SHARE_CHANGED = "adapter.share_changed"
 
 
 SUBSCRIBABLE = frozenset(EventKind) - {EventKind.PING}

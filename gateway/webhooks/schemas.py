@@ -24,7 +24,14 @@ Url = Annotated[
     ),
 ]
 Kind = Literal[
-    "adapter.state_changed", "budget.threshold", "export.failed", "export.ready", "key.created", "key.revoked"
+    "adapter.share_changed",
+    "adapter.state_changed",
+    "budget.threshold",
+    "export.failed",
+    "export.ready",
+    "key.created",
+    "key.revoked",
+    "key.rotated",
 ]
 Kinds = Annotated[
     Annotated[list[Kind], Meta(min_length=1, max_length=64)] | None,

@@ -1,8 +1,8 @@
 """Adapters that other tenants may use: who may, and the few functions that let exactly that through.
 
 The walls of the catalog stay as they are: a tenant's session sees its own rows. What is shared with it, it
-learns from functions that run with their owner's rights, and the owner is walled too: by the policies `shared`
-it sees what is shared with the tenant of the transaction, and no other row.
+learns from functions that run with their owner's rights, and the owner is walled too: by the policies
+`shared` it sees what is shared with the tenant of the transaction, and no other row.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ POLICIES = {
     "aliases": SHARED.format(table="aliases", column="adapter_id"),
     "usage_rollups": OF_MINE,
     "tenants": "EXISTS (SELECT FROM adapter_shares s WHERE s.tenant_id = tenants.id)"
-    f" OR EXISTS (SELECT FROM usage_rollups r WHERE r.tenant_id = tenants.id AND {OF_MINE})",
+    " OR EXISTS (SELECT FROM usage_rollups r WHERE r.tenant_id = tenants.id AND r.owner_id <> tenants.id)",
     "usage_arrivals": "true",  # one moment is told of it, the same to all tenants
 }
 
@@ -65,7 +65,7 @@ AS $$
     JOIN public.adapters a ON a.id = mine.adapter_id
   WHERE t.name = of_owner AND t.lifecycle = 'active' AND a.base_id = of_base
 $$
-"""
+"""  # noqa: S608  the texts are this file's
 
 LIST = f"""
 CREATE FUNCTION motet_shared_adapters(of_base text, after_owner text, after_name text, most int)
@@ -95,10 +95,10 @@ AS $$
   WHERE t.lifecycle = 'active' AND a.base_id = of_base AND (t.name, a.name) > (after_owner, after_name)
   ORDER BY t.name, a.name LIMIT most
 $$
-"""
+"""  # noqa: S608  the texts are this file's
 
 USAGE = f"""
-CREATE FUNCTION motet_shared_usage(edges timestamptz[])
+CREATE FUNCTION motet_shared_usage(edges timestamptz[], of_adapter text, most int)
 RETURNS TABLE (day int, tenant_name text, adapter_name text, requests numeric, prompt numeric,
                completion numeric, cached numeric)
 LANGUAGE sql STABLE SECURITY DEFINER
@@ -109,9 +109,10 @@ AS $$
   FROM public.usage_rollups r JOIN public.tenants t ON t.id = r.tenant_id
   WHERE r.owner_id = {CURRENT_TENANT} AND r.owner_id <> r.tenant_id
     AND r.bucket >= edges[1] AND r.bucket < edges[array_upper(edges, 1)]
-  GROUP BY 1, 2, 3 HAVING sum(r.requests) > 0 ORDER BY 1, 2, 3
+    AND (of_adapter IS NULL OR r.adapter_name = of_adapter)
+  GROUP BY 1, 2, 3 HAVING sum(r.requests) > 0 ORDER BY 1, 2, 3 LIMIT most
 $$
-"""
+"""  # noqa: S608  the texts are this file's
 
 COMPLETE_UNTIL = """
 CREATE FUNCTION motet_shared_usage_complete_until() RETURNS timestamptz LANGUAGE sql STABLE SECURITY DEFINER
@@ -125,7 +126,7 @@ $$
 FUNCTIONS = {
     "motet_shared_adapter(text, text, text, text)": FIND,
     "motet_shared_adapters(text, text, text, int)": LIST,
-    "motet_shared_usage(timestamptz[])": USAGE,
+    "motet_shared_usage(timestamptz[], text, int)": USAGE,
     "motet_shared_usage_complete_until()": COMPLETE_UNTIL,
 }
 

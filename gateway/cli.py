@@ -29,6 +29,7 @@ from gateway.command.options import AsJson, MaybeTenant, access_of, connect
 from gateway.command.output import says_why, show, show_list
 from gateway.command.replicas import replicas
 from gateway.command.requests import requests
+from gateway.command.sharing import sharing
 from gateway.command.usage import usage
 from gateway.command.webhooks import webhooks
 from gateway.config import Settings
@@ -39,8 +40,11 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Default: no limit.")]
 
 
 tenants = typer.Typer(no_args_is_help=True, callback=connect, help="Make and change tenants.")
-adapters = typer.Typer(no_args_is_help=True, callback=connect, help="Upload, list and delete adapters.")
+adapters = typer.Typer(
+    no_args_is_help=True, callback=connect, help="Upload, list, share and delete adapters."
+)
 tenants.add_typer(leaving)
+adapters.add_typer(sharing)
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
 app.add_typer(members, name="members")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from httpx import Response
@@ -88,7 +88,7 @@ class Town:
         secret = self.post(f"{root}/keys", {"name": "k", "scopes": list(Scope), **key})["secret"]
         member = self.post(f"{root}/members", {"email": f"{uuid4()}@example.com", "role": "tenant_admin"})
         token = self.post(f"{root}/members/{member['id']}/tokens", {"name": "t"})["secret"]
-        return Party(self.client, TenantId(made["id"]), name, _bearer(secret), _bearer(token))
+        return Party(self.client, TenantId(UUID(made["id"])), name, _bearer(secret), _bearer(token))
 
     def key(self, party: Party, **policy: Any) -> dict[str, str]:
         return _bearer(self.post(f"{party.root}/keys", {"name": "more", **policy})["secret"])

@@ -41,6 +41,7 @@ from gateway.retention import routes as retention
 from gateway.retirement import routes as retirement
 from gateway.rollouts import routes as rollouts
 from gateway.services import Services, open_services
+from gateway.sharing import routes as sharing
 from gateway.store_checks import routes as store_checks
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
@@ -71,6 +72,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *aliases.handlers,
     *rollouts.handlers,
     *retirement.handlers,
+    *sharing.handlers,
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,

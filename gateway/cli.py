@@ -29,6 +29,7 @@ from gateway.command.replicas import replicas
 from gateway.command.requests import requests
 from gateway.command.retirement import retirement
 from gateway.command.rollouts import rollout
+from gateway.command.sharing import sharing
 from gateway.command.uploading import upload_adapter
 from gateway.command.usage import usage
 from gateway.command.webhooks import webhooks
@@ -40,10 +41,13 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Default: no limit.")]
 
 
 tenants = typer.Typer(no_args_is_help=True, callback=connect, help="Make and change tenants.")
-adapters = typer.Typer(no_args_is_help=True, callback=connect, help="Upload, list and delete adapters.")
+adapters = typer.Typer(
+    no_args_is_help=True, callback=connect, help="Upload, list, share and delete adapters."
+)
 tenants.add_typer(leaving)
 adapters.command("upload")(upload_adapter)
 adapters.add_typer(retirement)
+adapters.add_typer(sharing)
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")
 app.add_typer(members, name="members")

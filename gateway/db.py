@@ -215,6 +215,12 @@ async def _transaction(
             yield session
 
 
+async def look_as_owner(session: TenantRead, owner: TenantId) -> None:
+    """From here to its end a reader sees the rows of `owner`, and its own tenant's no more. Only for an owner
+    that the database itself named as one that shares with the session's tenant (`gateway/sharing`)."""
+    await _become(session, owner)
+
+
 async def _become(session: TenantRead, tenant: TenantId) -> None:
     await session.execute(text("SELECT set_config('motet.tenant', :tenant, true)"), {"tenant": str(tenant)})
 

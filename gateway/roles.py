@@ -131,7 +131,13 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("POST", f"{_TENANT}/adapters/{{name}}/versions/{{number}}/purge"): ADMINS,
     ("GET", f"{_TENANT}/adapters/{{name}}/purge"): READERS,
     ("GET", f"{_TENANT}/adapters/{{name}}/versions/{{number}}/purge"): READERS,
+    ("GET", f"{_TENANT}/adapters/{{name}}/shares"): READERS,
+    ("GET", f"{_TENANT}/adapters/{{name}}/shares/{{recipient}}"): READERS,
+    ("PUT", f"{_TENANT}/adapters/{{name}}/shares/{{recipient}}"): OPERATORS,  # it reaches into two tenants
+    ("DELETE", f"{_TENANT}/adapters/{{name}}/shares/{{recipient}}"): OPERATORS,
+    ("GET", f"{_TENANT}/shared-adapters"): READERS,
     ("GET", f"{_TENANT}/usage"): EVERYONE,
+    ("GET", f"{_TENANT}/usage/shared-adapters"): EVERYONE,
     ("GET", f"{_TENANT}/usage/{{request_id}}/receipt"): EVERYONE,
     ("GET", f"{_TENANT}/usage/receipt-keys"): BILLING,
     ("GET", f"{_TENANT}/requests"): READERS,

@@ -44,6 +44,7 @@ from gateway.retention.service import Retention
 from gateway.retirement.purge import Purges
 from gateway.retirement.service import Retirement
 from gateway.rollouts.service import Rollouts
+from gateway.sharing.service import Base, Sharing
 from gateway.store_checks.service import StoreChecks
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.offboarding import Offboardings
@@ -92,6 +93,7 @@ class Services:
     rollouts: Rollouts
     retirement: Retirement
     store_checks: StoreChecks
+    sharing: Sharing
     replicas: Replicas
     serving: Serving
 
@@ -123,8 +125,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         cache = CacheLimits(settings.key_cache_entries, settings.key_cache_s, settings.key_stale_s)
         authenticator = Authenticator(db, peppers, epochs, cache)
         await stack.enter_async_context(_flushing(authenticator))
-        await stack.enter_async_context(Revocation(settings.database_url, db, authenticator).running())
         catalog = Catalog(db, base)
+        revocation = Revocation(settings.database_url, db, authenticator, catalog.resolved)
+        await stack.enter_async_context(revocation.running())
         needs = Needs(settings=settings, db=db, redis=redis, keys=authenticator, catalog=catalog, base=base)
         serving = await stack.enter_async_context(open_serving(needs))
         hints = ReplicaHints(serving.registry)
@@ -165,6 +168,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             rollouts=Rollouts(db, epochs, base.base_id),
             retirement=Retirement(db, epochs, store, purges, base.base_id),
             store_checks=StoreChecks(db, store, settings.store_url),
+            sharing=Sharing(db, epochs, Base(base.base_id, base.name)),
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
             serving=serving,
         )

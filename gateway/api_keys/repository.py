@@ -122,6 +122,10 @@ def _conditions(wanted: KeyFilters) -> list[ColumnElement[bool]]:
     return found
 
 
+async def tenant_name(session: TenantRead, tenant: TenantId) -> str | None:
+    return await session.scalar(select(Tenant.name).where(Tenant.id == tenant))
+
+
 async def count_live(session: TenantRead, tenant: TenantId) -> int:
     statement = select(func.count()).where(ApiKey.tenant_id == tenant, ApiKey.revoked_at.is_(None))
     return (await session.execute(statement)).scalar_one()

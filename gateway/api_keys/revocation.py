@@ -1,9 +1,10 @@
 """How a worker learns that something of a tenant changed: a key revoked, rotated or narrowed, a tenant
-suspended.
+suspended, a shared adapter moved or taken back.
 
 Each acquire returns the tenant's epoch from Redis, which is compared with that of the proof
 (`authenticator.py`); that alone does it while Redis has what was published. This is for when it has not: once
-a second the epochs of all tenants whose keys are known here are read from PostgreSQL, where they are true. So
+a second the epochs of all tenants whose keys are known here, or whose adapters others use here, are read from
+PostgreSQL, where they are true. So
 no worker accepts what was revoked `SWEEP_S` plus one query ago, whatever is lost on the way. A notification
 of PostgreSQL makes it milliseconds; nothing depends on one.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import asyncpg
@@ -41,13 +42,22 @@ LISTENING = Gauge(
 )
 
 
+class Knowing(Protocol):
+    """What is kept of tenants, and goes when their epochs move."""
+
+    def tenants(self) -> list[TenantId]: ...
+
+    def moved(self, tenant: TenantId, epoch: int) -> bool: ...
+
+
 class Revocation:
     """One per worker."""
 
-    def __init__(self, database_url: str, db: Database, keys: Authenticator) -> None:
+    def __init__(self, database_url: str, db: Database, keys: Authenticator, *others: Knowing) -> None:
         self._url = database_url
         self._db = db
         self._keys = keys
+        self._all: tuple[Knowing, ...] = (keys, *others)
         self.listening = asyncio.Event()
 
     @asynccontextmanager
@@ -65,7 +75,7 @@ class Revocation:
 
     async def sweep(self) -> None:
         """One look at the truth. Raises `Unavailable`."""
-        tenants = self._keys.tenants()
+        tenants = list({tenant for each in self._all for tenant in each.tenants()})
         if not tenants:
             return
         async with self._db.system_reader() as session:
@@ -123,5 +133,6 @@ class Revocation:
         self._learned(TenantId(UUID(tenant)), int(epoch), "notification")
 
     def _learned(self, tenant: TenantId, epoch: int, by: str) -> None:
-        if self._keys.moved(tenant, epoch):
+        dropped = [each.moved(tenant, epoch) for each in self._all]
+        if any(dropped):
             NEWS.labels(by).inc()

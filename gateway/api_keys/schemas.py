@@ -24,7 +24,9 @@ Moment = Annotated[datetime, Meta(tz=True)]
 Scopes = Annotated[list[Scope], Meta(min_length=1, max_length=8)]
 Models = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=192)]],
-    Meta(min_length=1, max_length=100, description="Bare names of adapters, or the base's."),
+    Meta(
+        min_length=1, max_length=100, description="Names of adapters, owner/name of others', or the base's."
+    ),
 ]
 Networks = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=MAX_CHARACTERS)]],

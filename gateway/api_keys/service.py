@@ -19,7 +19,7 @@ from gateway.api_keys.networks import parse_networks
 from gateway.api_keys.repository import KeyFilters
 from gateway.api_keys.schemas import KeyCreate, KeyPatch
 from gateway.audit.service import Actor, Change, record
-from gateway.catalog.names import is_name
+from gateway.catalog.names import is_name, is_shared_name
 from gateway.credentials import Peppers, Secret
 from gateway.db import Database, TenantRead, TenantWrite
 from gateway.errors import BadRequest, Conflict, NotFound
@@ -66,6 +66,7 @@ class ApiKeys:
         )
         within.require(grant_of(key))
         async with self._db.tenant_session(tenant) as session:
+            await _refuse_own_prefix(session, tenant, values)
             if await repository.count_live(session, tenant) >= repository.MAX_KEYS:
                 raise Conflict(f"A tenant has at most {repository.MAX_KEYS} keys. Revoke one first.")
             await repository.add(session, key)
@@ -100,6 +101,7 @@ class ApiKeys:
         if not values:
             raise BadRequest("Name at least one field to change.")
         async with self._db.tenant_session(tenant) as session:
+            await _refuse_own_prefix(session, tenant, values)
             key = await _held(session, tenant, key_id, within)
             changed = await repository.change(session, key, values)
             within.require(grant_of(changed, (await _budgets(session, tenant, [changed], within))[key_id]))
@@ -179,9 +181,10 @@ class ApiKeys:
         if (expires := storable(values.get("expires_at"), "expires_at")) and expires <= datetime.now(UTC):
             raise BadRequest("'expires_at' lies in the past.", param="expires_at", code="invalid_value")
         for name in values.get("allowed_models") or ():
-            if not is_name(name) and not self._is_base(name):
+            if not (is_name(name) or is_shared_name(name) or self._is_base(name)):
                 raise BadRequest(
-                    "'allowed_models' takes bare names of adapters or bases: no owner, version or alias.",
+                    "'allowed_models' takes bare names of adapters or bases, and owner/name of another"
+                    " tenant's: no version or alias.",
                     param="allowed_models",
                     code="invalid_value",
                 )
@@ -191,6 +194,16 @@ class ApiKeys:
             if values.get(several) is not None:
                 values[several] = sorted(set(values[several]))
         return values
+
+
+async def _refuse_own_prefix(session: TenantRead, tenant: TenantId, values: Mapping[str, Any]) -> None:
+    """A tenant's own adapters have bare names: under its own as an owner nothing would ever be found. Raises
+    `BadRequest`."""
+    owners = {name.partition("/")[0] for name in values.get("allowed_models") or () if "/" in name}
+    if owners and await repository.tenant_name(session, tenant) in owners:
+        raise BadRequest(
+            "Name the tenant's own adapters without an owner.", param="allowed_models", code="invalid_value"
+        )
 
 
 def grant_of(key: ApiKey, budgets: tuple[Budget, ...] = ()) -> Grant:

@@ -24,6 +24,7 @@ from gateway.models import AdapterVersion, VersionState
 from gateway.principal import Principal, TenantId
 from gateway.retention.kinds import RETIRED_ADAPTERS
 from gateway.retention.service import Retention
+from gateway.sharing.ending import end_with_adapter, tell_recipients
 from gateway.tenants.epochs import Epochs, bump
 
 log = structlog.get_logger(__name__)
@@ -148,12 +149,14 @@ class Lifecycle:
             if not retired:
                 raise adapter_not_found(name, number)
             unused = await repository.not_in_use(session, tenant, retired)
+            ended = [] if adapter is None else await end_with_adapter(session, actor, adapter)
             record(session, actor, _change(tenant, name, number))
             await state_changed(session, tenant, name, number, "retired")
             epoch = await bump(session, tenant)
         await self._epochs.publish(tenant, epoch)
         for artefact in unused:
             self._shelf.hints.retire(tenant, artefact)
+        await tell_recipients(self._database, actor, tenant, name, ended)
 
     @asynccontextmanager
     async def _adapter(

@@ -24,10 +24,26 @@ class ModelName:
     version: int | None
     alias: str | None
 
+    @property
+    def adapter(self) -> str:
+        """Which adapter, whatever of it: `name`, or `owner/name`. What a key's `allowed_models` names."""
+        return self.name if self.owner is None else f"{self.owner}/{self.name}"
+
+    @property
+    def at(self) -> str:
+        """What follows the `@`, or would."""
+        return self.alias if self.alias is not None else str(self.version)
+
 
 def is_name(text: str) -> bool:
     """Whether `text` can name an adapter."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_shared_name(text: str) -> bool:
+    """Whether `text` can name another tenant's adapter: `owner/name`."""
+    name = parse_model(text)
+    return name is not None and name.owner is not None and name.adapter == text
 
 
 def parse_model(text: str) -> ModelName | None:

@@ -37,7 +37,8 @@ class Holder(Protocol):
 
 
 def may(holder: Holder, action: Action, name: str) -> bool:
-    """Whether the key may do `action` with the model `name` (a base's id, or an adapter's bare name)."""
+    """Whether the key may do `action` with the model `name` (a base's id, an adapter's bare name, or
+    `owner/name` of another tenant's)."""
     return holder.may(_SCOPES[action]) and (holder.allowed_models is None or name in holder.allowed_models)
 
 

@@ -16,6 +16,12 @@ class ResolvedAdapter:
     artefact: str  # artefact id, 64 hex
     owner: TenantId
     limits: Limits = field(default_factory=Limits)  # of its name, in whichever version
+    owner_name: str | None = None  # of an adapter that another tenant shares
+
+    @property
+    def label(self) -> str:
+        """What its user calls it: `name`, or `owner/name` of one that is shared."""
+        return self.name if self.owner_name is None else f"{self.owner_name}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

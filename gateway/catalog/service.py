@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from adapters.base import BaseSpec
 from gateway.aliases import repository as aliases
 from gateway.aliases.weighted import Sticky, Weighted
 from gateway.catalog import repository
-from gateway.catalog.cache import ResolveCache
+from gateway.catalog.cache import Owner, ResolveCache
 from gateway.catalog.names import ModelName, parse_model
 from gateway.catalog.policy import Action, may, require_scope
 from gateway.catalog.repository import Line
 from gateway.catalog.resolved import Resolved, ResolvedAdapter
-from gateway.db import Database
+from gateway.db import Database, TenantRead
 from gateway.errors import AdapterLost, ModelNotFound
 from gateway.limits.columns import limits_of
 from gateway.principal import Principal
+from gateway.sharing import repository as sharing
 
 __all__ = ["Catalog", "Model", "Resolved", "ResolvedAdapter"]
 
@@ -36,75 +37,82 @@ class Model:
 
 
 class Catalog:
-    """Built once a worker (`services.catalog`); holds the only cache of resolved names."""
+    """Built once a worker (`services.catalog`); holds the only cache of resolved names (`resolved`)."""
 
     def __init__(self, database: Database, base: BaseSpec) -> None:
         self._database = database
-        self._cache: ResolveCache[Resolved | Weighted] = ResolveCache(CACHE_ENTRIES)
+        self.resolved: ResolveCache[Resolved | Weighted] = ResolveCache(CACHE_ENTRIES)
         self.base = base
         self.base_id = base.base_id
 
     async def resolve(self, principal: Principal, model: str, sticky: Sticky | None = None) -> Resolved:
-        """What `model` stands for; raises `ModelNotFound` for unknown, foreign, retired, not allowed.
+        """What `model` stands for; raises `ModelNotFound` for unknown, foreign and not shared, retired, not
+        allowed.
 
         Cached by (tenant, epoch, model): when the tenant's epoch moved, pass the principal re-read with it.
-        `sticky`: which version of an alias that has several (`inference/sticky.py`).
+        Another tenant's adapter goes from the cache with that one's epoch too. `sticky`: which version of an
+        alias that has several (`inference/sticky.py`).
         """
         require_scope(principal, Action.USE)
         if model == self.base.name:
             if not may(principal, Action.USE, model):
                 raise ModelNotFound(model)
             return Resolved(model, self.base_id, adapter=None)
-        name = self._own_name(principal, model)
-        if name is None or not may(principal, Action.USE, name.name):
-            raise ModelNotFound(model)
+        name = self._allowed_name(principal, model)
         key = (principal.tenant, principal.epoch, model)
-        resolved = self._cache.get(key)
+        resolved = self.resolved.get(key)
         if resolved is None:
-            resolved = await self._look_up(principal, model, name)
-            self._cache.put(key, resolved)
+            resolved, owner = await self._look_up(principal, model, name)
+            self.resolved.put(key, resolved, owner)
         return resolved.choose(principal.tenant, sticky) if isinstance(resolved, Weighted) else resolved
 
     async def list_models(self, principal: Principal) -> list[Model]:
-        """The base and the tenant's own adapters that a bare name reaches, as far as the key may use them."""
+        """The base, the tenant's own adapters that a bare name reaches and those that `owner/name` does, as
+        far as the key may use them."""
         require_scope(principal, Action.USE)
         line = Line(principal.tenant, self.base_id)
         async with self._database.tenant_reader(principal.tenant) as session:
             created_at = await repository.base_created_at(session, self.base_id)
             rows = await repository.list_served(session, line, MAX_MODELS_LISTED)
-        own = [self._model(principal, name, created) for name, _, created in rows]
-        return [m for m in [self._base_model(created_at), *own] if may(principal, Action.USE, m.id)]
+            theirs = await sharing.list_shared(session, self.base_id, None, MAX_MODELS_LISTED)
+        own = [self._model(principal.tenant_name, name, created) for name, _, created in rows]
+        shared = [self._model(each.owner, each.model, each.live_at) for each in theirs if each.live_at]
+        models = [self._base_model(created_at), *own, *shared][:MAX_MODELS_LISTED]
+        return [model for model in models if may(principal, Action.USE, model.id)]
 
     async def get_model(self, principal: Principal, model: str) -> Model:
-        """One of them, or a version by `name@3`; raises `ModelNotFound`."""
+        """One of them, or a version by `name@3` or `owner/name@3`; raises `ModelNotFound`."""
         require_scope(principal, Action.USE)
         if model == self.base.name and may(principal, Action.USE, model):
             async with self._database.tenant_reader(principal.tenant) as session:
                 return self._base_model(await repository.base_created_at(session, self.base_id))
-        name = self._own_name(principal, model)
-        if name is None or not may(principal, Action.USE, name.name):
-            raise ModelNotFound(model)
-        line = Line(principal.tenant, self.base_id)
+        name = self._allowed_name(principal, model)
         async with self._database.tenant_reader(principal.tenant) as session:
+            line, _ = await self._line(session, principal, model, name)
             row = await repository.find_served(session, line, name)
         if row is None:
             raise ModelNotFound(model)
-        return self._model(principal, model, row.created_at)
+        return self._model(name.owner or principal.tenant_name, model, row.created_at)
 
     def is_reserved(self, name: str) -> bool:
         """Whether `name` is a base's id, which no adapter may have."""
         return name == self.base.name
 
-    def _own_name(self, principal: Principal, model: str) -> ModelName | None:
-        """The parsed name when it can be one of the tenant's own adapters."""
+    def _allowed_name(self, principal: Principal, model: str) -> ModelName:
+        """The parsed name when it can be an adapter that the key may use: one of the tenant's own (`owner` is
+        None then, however it was written), or another's. Raises `ModelNotFound`."""
         name = parse_model(model)
-        if name is None or name.owner not in (None, principal.tenant_name) or self.is_reserved(name.name):
-            return None
+        if name is not None and name.owner == principal.tenant_name:
+            name = replace(name, owner=None)
+        if name is None or self.is_reserved(name.name) or not may(principal, Action.USE, name.adapter):
+            raise ModelNotFound(model)
         return name
 
-    async def _look_up(self, principal: Principal, model: str, name: ModelName) -> Resolved | Weighted:
-        line = Line(principal.tenant, self.base_id)
+    async def _look_up(
+        self, principal: Principal, model: str, name: ModelName
+    ) -> tuple[Resolved | Weighted, Owner | None]:
         async with self._database.tenant_reader(principal.tenant) as session:
+            line, owner = await self._line(session, principal, model, name)
             row = await repository.find_served(session, line, name)
             if row is None:
                 raise ModelNotFound(model)
@@ -115,17 +123,27 @@ class Catalog:
             if spread is not None:
                 parts |= await aliases.ready_artefacts(session, row.Adapter.id, spread.weights)
         limits = limits_of(row.Adapter)
-        found = {
-            number: Resolved(
-                model, self.base_id, ResolvedAdapter(name.name, number, artefact, principal.tenant, limits)
-            )
-            for number, artefact in parts.items()
-        }
+        found: dict[int, Resolved] = {}
+        for number, artefact in parts.items():
+            adapter = ResolvedAdapter(name.name, number, artefact, line.tenant, limits, name.owner)
+            found[number] = Resolved(model, self.base_id, adapter)
         first = found[row.number]
-        return first if spread is None else Weighted.of(spread, first, found)
+        return (first if spread is None else Weighted.of(spread, first, found)), owner
+
+    async def _line(
+        self, session: TenantRead, principal: Principal, model: str, name: ModelName
+    ) -> tuple[Line, Owner | None]:
+        """Whose adapters `name` is looked up among: the tenant's own, or those of an owner who shares it,
+        whose rows the session sees from then on. Raises `ModelNotFound`."""
+        if name.owner is None:
+            return Line(principal.tenant, self.base_id), None
+        owner = await sharing.enter(session, self.base_id, name)
+        if owner is None:
+            raise ModelNotFound(model)
+        return Line(owner.tenant, self.base_id), owner
 
     def _base_model(self, created: datetime) -> Model:
         return Model(self.base.name, created, owned_by="motet", parent=None)
 
-    def _model(self, principal: Principal, name: str, created: datetime) -> Model:
-        return Model(name, created, owned_by=principal.tenant_name, parent=self.base.name)
+    def _model(self, owner: str, model: str, created: datetime) -> Model:
+        return Model(model, created, owned_by=owner, parent=self.base.name)

@@ -21,6 +21,15 @@ add_to(usage)
 
 PAUSE_S = 0.5
 COLUMNS = ["day", "adapter", "requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount"]
+SHARED_COLUMNS = [
+    "day",
+    "tenant",
+    "adapter",
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+]
 FILES = {"csv": "charges.csv", "parquet": "charges.parquet", "manifest": "manifest.json"}
 
 
@@ -53,6 +62,26 @@ def show_usage(  # noqa: PLR0913, PLR0917  its parameters are options
         typer.echo("Some of these tokens have no price; the amounts are without them.")
     if report["unknown_requests"]:
         typer.echo(f"Not counted yet: {report['unknown_requests']} requests.")
+
+
+@usage.command("shared")
+@says_why
+def show_shared_use(
+    context: typer.Context,
+    tenant: MaybeTenant = None,
+    first: Annotated[str | None, typer.Option(help="First day: YYYY-MM-DD.")] = None,
+    last: Annotated[str | None, typer.Option(help="Last day.")] = None,
+    adapter: Annotated[str | None, typer.Option(help="Of this adapter only.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What other tenants used of a tenant's adapters, by day (UTC): who, and how much."""
+    api, root = access_of(context).of_tenant(tenant)
+    report = api.get(f"{root}/usage/shared-adapters", first=first, last=last, adapter=adapter)
+    if as_json:
+        show(report, as_json)
+        return
+    show_list([*report["data"], {**report, "day": "total"}], SHARED_COLUMNS, as_json)
+    typer.echo(f"Complete until {report['complete_until'] or 'nobody knows'}")
 
 
 @usage.command("export")

@@ -92,9 +92,12 @@ class Recorder:
 
 
 def _adapter(trace: Trace) -> str:
+    resolved = trace.resolved
+    if resolved is not None and resolved.adapter is not None and resolved.adapter.owner_name is not None:
+        return resolved.adapter.label  # an adapter of its own may have the same name
     if (metered := trace.metered) is not None:
         return metered.adapter_name or BASE
-    if (resolved := trace.resolved) is None:
+    if resolved is None:
         return UNRESOLVED
     return resolved.adapter.name if resolved.adapter is not None else BASE
 

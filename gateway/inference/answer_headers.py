@@ -14,7 +14,7 @@ def answer_headers(call: Call, reservation: Reservation | None) -> dict[str, str
     """Which weights answer, what is left of the limits, and the limit that was taken for granted."""
     found = dict(reservation.headers) if reservation else {}
     if (adapter := call.resolved.adapter) is not None:
-        found["x-motet-adapter"] = adapter.name
+        found["x-motet-adapter"] = adapter.label
         found["x-motet-version"] = str(adapter.version)
         found["x-motet-digest"] = adapter.artefact
     if call.request.token_limit is None:

@@ -45,7 +45,7 @@ def want_of(call: Call, rules: Sequence[PoolRule]) -> Want:
             call.max_tokens,
             principal.service_class,
             principal.tenant,
-            call.resolved.adapter.name if call.resolved.adapter is not None else None,
+            call.resolved.adapter.label if call.resolved.adapter is not None else None,
         ),
     )
     return Want(

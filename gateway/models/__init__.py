@@ -6,6 +6,7 @@ from __future__ import annotations
 from gateway.models.adapter import Adapter
 from gateway.models.adapter_facts import AdapterFacts
 from gateway.models.adapter_proof import AdapterProof
+from gateway.models.adapter_share import AdapterShare
 from gateway.models.adapter_version import AdapterVersion, VersionState
 from gateway.models.admin import Admin
 from gateway.models.admin_token import AdminToken
@@ -56,6 +57,7 @@ __all__ = [
     "Adapter",
     "AdapterFacts",
     "AdapterProof",
+    "AdapterShare",
     "AdapterVersion",
     "Admin",
     "AdminToken",

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from gateway.catalog.names import NAME_PATTERN
 from gateway.models import PoolRule, Replica, ReplicaSource, ReplicaState
 from gateway.paging import Page
 from gateway.replicas import registry
@@ -151,7 +152,8 @@ class TokenChanged(msgspec.Struct, frozen=True):
 
 
 class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All conditions that are named must hold. `adapter` by its name; `tenant` is who asks."""
+    """All conditions that are named must hold. `adapter` by its name, or owner/name of one that is shared;
+    `tenant` is who asks."""
 
     pool: Pool
     fallback: bool = True
@@ -159,7 +161,7 @@ class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     min_answer_tokens: Tokens | None = None
     service_class: Literal["interactive", "standard", "batch"] | None = None
     tenant: UUID | None = None
-    adapter: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")] | None = None
+    adapter: Annotated[str, Meta(pattern=rf"^({NAME_PATTERN}/)?{NAME_PATTERN}$")] | None = None
 
     @classmethod
     def of(cls, row: PoolRule) -> RuleBody:

@@ -12,6 +12,7 @@ PURGED_TABLES: Final = frozenset(
     {
         "api_keys",
         "adapters",
+        "adapter_shares",
         "adapter_versions",
         "adapter_facts",
         "adapter_proofs",

@@ -23,6 +23,7 @@ from gateway.redis import TenantKeys, redis_errors
 from gateway.retirement import repository as retirement
 from gateway.retirement.purge import Purges
 from gateway.retirement.repository import Purged
+from gateway.sharing import repository as sharing
 from gateway.tenants import purge_repository as repository
 
 SCAN_KEYS: Final = 1_000
@@ -140,6 +141,25 @@ class Rows:
                 more = await repository.delete_some(session, self._table, tenant) > 0
 
 
+class SharesReceived:
+    """That others let the tenant use their adapters. Whose they are stays as it is."""
+
+    kind = "shares_received"
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def found(self, tenant: TenantId) -> Inventory:
+        async with self._db.system_reader() as session:
+            return Inventory.of(await sharing.received(session, tenant))
+
+    async def delete(self, tenant: TenantId) -> None:
+        more = True
+        while more:
+            async with self._db.system_session() as session:
+                more = await sharing.end_received(session, tenant, repository.BATCH_ROWS) > 0
+
+
 class Accounts:
     """Of people who are members of nothing else, and no operators: with them their passwords and sessions.
     They go together with their memberships, which are all that leads to them."""
@@ -201,7 +221,8 @@ class RedisKeys:
 def parts_of(db: Database, redis: Redis, store: ObjectStore, purges: Purges) -> list[Part]:
     tables: list[Part] = [Rows(db, table) for table in repository.purged_tables() if table.name != "members"]
     people: list[Part] = [Accounts(db), Memberships(db)]
-    return [ReplicaCaches(db, store, purges), StoredObjects(store), *people, *tables, RedisKeys(redis)]
+    stored: list[Part] = [ReplicaCaches(db, store, purges), StoredObjects(store)]
+    return [*stored, *people, *tables, SharesReceived(db), RedisKeys(redis)]
 
 
 async def _end_memberships(db: Database, tenant: TenantId) -> None:

@@ -18,7 +18,7 @@ ALL: Final = "(all)"  # of the tenant
 BASE: Final = "(base)"
 UNRESOLVED: Final = "(unresolved)"  # refused before it was known which weights it asked for
 OTHER: Final = "(other)"
-"""Stand where an adapter's name would; none of them can be one."""
+"""Stand where an adapter's name (or `owner/name`) would; none of them can be one."""
 
 COUNTS: Final = (
     "served",

@@ -11,9 +11,9 @@ from uuid import UUID
 from sqlalchemy import TextClause, delete, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gateway.db import SystemWrite, TenantRead
+from gateway.db import SystemRead, SystemWrite, TenantRead
 from gateway.ids import uuid7
-from gateway.models import UsageArrival, UsageLedger, UsageStaging, UsageUncounted, UsageUnpriced
+from gateway.models import Tenant, UsageArrival, UsageLedger, UsageStaging, UsageUncounted, UsageUnpriced
 from gateway.usage.event import COLUMNS, TAKEN_OVER, UsageEvent, row
 from gateway.usage.watermark import journals_complete_until
 from gateway.usage.zones import Window
@@ -37,11 +37,13 @@ _GIVE_UP = text(
 
 @dataclass(frozen=True, slots=True)
 class UsageLine:
-    """Billed tokens and requests of one day and one adapter (None = the base). `amount`: what they cost, in
+    """Billed tokens and requests of one day and one adapter (None = the base; `owner`: of another tenant).
+    `amount`: what they cost, in
     units of 10⁻¹² of the currency, None where no price covers them yet."""
 
     day: date
     adapter: str | None
+    owner: UUID | None
     requests: int
     prompt_tokens: int
     completion_tokens: int
@@ -129,20 +131,20 @@ async def give_up_uncounted(session: SystemWrite) -> int:
 _SUMS = text(
     """
     SELECT width_bucket(bucket, CAST(:edges AS timestamptz[])) AS day, adapter_name,
-           sum(requests) AS requests, sum(prompt_tokens) AS prompt, sum(completion_tokens) AS completion,
-           sum(cached_tokens) AS cached
+           nullif(owner_id, tenant_id) AS owner, sum(requests) AS requests, sum(prompt_tokens) AS prompt,
+           sum(completion_tokens) AS completion, sum(cached_tokens) AS cached
     FROM usage_rollups
     WHERE tenant_id = :tenant AND bucket >= :start AND bucket < :end
-    GROUP BY 1, 2 ORDER BY 1, 2 NULLS FIRST
+    GROUP BY 1, 2, 3 ORDER BY 1, 2 NULLS FIRST, 3 NULLS FIRST
     """
 )
 _AMOUNTS = text(
     """
-    SELECT width_bucket(bucket, CAST(:edges AS timestamptz[])) AS day, adapter_name, sum(amount) AS amount,
-           min(currency) AS currency
+    SELECT width_bucket(bucket, CAST(:edges AS timestamptz[])) AS day, adapter_name,
+           nullif(owner_id, tenant_id) AS owner, sum(amount) AS amount, min(currency) AS currency
     FROM usage_charges
     WHERE tenant_id = :tenant AND bucket >= :start AND bucket < :end
-    GROUP BY 1, 2
+    GROUP BY 1, 2, 3
     """
 )
 
@@ -153,17 +155,18 @@ async def totals(session: TenantRead, tenant: UUID, window: Window) -> Totals:
     then, and both with what they are complete until."""
     until = await complete_until(session, tenant)
     given = {"tenant": tenant, "edges": window.edges, "start": window.start, "end": window.end}
-    amounts = {(row.day, row.adapter_name): row for row in await session.execute(_AMOUNTS, given)}
+    amounts = {(row.day, row.adapter_name, row.owner): row for row in await session.execute(_AMOUNTS, given)}
     lines = [
         UsageLine(
             window.days[row.day - 1],
             row.adapter_name,
+            row.owner,
             int(row.requests),
             int(row.prompt),
             int(row.completion),
             int(row.cached),
-            int(amounts[row.day, row.adapter_name].amount)
-            if (row.day, row.adapter_name) in amounts
+            int(amounts[row.day, row.adapter_name, row.owner].amount)
+            if (row.day, row.adapter_name, row.owner) in amounts
             else None,
         )
         for row in await session.execute(_SUMS, given)
@@ -180,6 +183,15 @@ async def totals(session: TenantRead, tenant: UUID, window: Window) -> Totals:
         unknown_requests=await num_unknown(session, tenant, window.start, window.end),
         has_unpriced=await session.scalar(unpriced.limit(1)) is not None,
     )
+
+
+async def names_of_owners(session: SystemRead, lines: Sequence[UsageLine]) -> dict[UUID, str]:
+    """Of other tenants, whose adapters were used."""
+    owners = {line.owner for line in lines if line.owner is not None}
+    if not owners:
+        return {}
+    found = await session.execute(select(Tenant.id, Tenant.name).where(Tenant.id.in_(owners)))
+    return {row.id: row.name for row in found}
 
 
 async def num_unknown(session: TenantRead, tenant: UUID, start: datetime, end: datetime) -> int:

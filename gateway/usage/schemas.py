@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime
+from uuid import UUID
 
 import msgspec
 
@@ -12,7 +14,8 @@ from gateway.usage.zones import Window
 
 
 class UsageRow(msgspec.Struct, frozen=True):
-    """Billed tokens of one day of the zone and one adapter; `adapter` null = the base. `amount`: their exact
+    """Billed tokens of one day of the zone and one adapter; `adapter` null = the base, `owner/name` = another
+    tenant's. `amount`: their exact
     cost, a decimal with up to twelve places; null where no price covers any of them yet."""
 
     day: date
@@ -24,10 +27,11 @@ class UsageRow(msgspec.Struct, frozen=True):
     amount: str | None
 
     @classmethod
-    def of(cls, line: UsageLine) -> UsageRow:
+    def of(cls, line: UsageLine, owners: Mapping[UUID, str]) -> UsageRow:
+        owner = "" if line.owner is None else f"{owners.get(line.owner, line.owner)}/"
         return cls(
             line.day,
-            line.adapter,
+            None if line.adapter is None else f"{owner}{line.adapter}",
             line.requests,
             line.prompt_tokens,
             line.completion_tokens,
@@ -57,7 +61,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     data: list[UsageRow]
 
     @classmethod
-    def of(cls, window: Window, found: Totals) -> UsageReport:
+    def of(cls, window: Window, found: Totals, owners: Mapping[UUID, str]) -> UsageReport:
         lines = found.lines
         return cls(
             first=window.days[0],
@@ -74,5 +78,5 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
             currency=found.currency,
             unknown_requests=found.unknown_requests,
             has_unpriced=found.has_unpriced,
-            data=[UsageRow.of(line) for line in lines],
+            data=[UsageRow.of(line, owners) for line in lines],
         )

@@ -9,7 +9,7 @@ from gateway.errors import BadRequest, Forbidden
 from gateway.principal import Principal, Scope, TenantId
 from gateway.usage import repository
 from gateway.usage.schemas import UsageReport
-from gateway.usage.zones import UnknownZone, today, window_of, zone_of
+from gateway.usage.zones import UnknownZone, Window, today, window_of, zone_of
 
 MAX_DAYS = 92
 DEFAULT_DAYS = 31
@@ -28,6 +28,16 @@ async def report(
 ) -> UsageReport:
     """Billed usage by day and adapter, by the end of the requests; both days included. Raises `BadRequest`
     for a window that makes no sense."""
+    window = window_between(first, last, zone_name)
+    async with db.tenant_snapshot(tenant) as session:
+        found = await repository.totals(session, tenant, window)
+    async with db.system_reader() as system:
+        names = await repository.names_of_owners(system, found.lines)
+    return UsageReport.of(window, found, names)
+
+
+def window_between(first: date | None, last: date | None, zone_name: str) -> Window:
+    """Whole days of the zone, both included; by default the last `DEFAULT_DAYS`. Raises `BadRequest`."""
     try:
         zone = zone_of(zone_name)
     except UnknownZone as error:
@@ -43,7 +53,4 @@ async def report(
         raise BadRequest("'first' is after 'last'.", param="first", code="invalid_value")
     if (last - first).days >= MAX_DAYS:
         raise BadRequest(f"At most {MAX_DAYS} days at a time.", param="first", code="invalid_value")
-    window = window_of(zone, first, last)
-    async with db.tenant_snapshot(tenant) as session:
-        found = await repository.totals(session, tenant, window)
-    return UsageReport.of(window, found)
+    return window_of(zone, first, last)

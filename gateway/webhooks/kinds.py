@@ -18,6 +18,7 @@ class EventKind(StrEnum):
     ADAPTER_STATE_CHANGED = "adapter.state_changed"
     ADAPTER_ALIAS_CHANGED = "adapter.alias_changed"
     ROLLOUT_CHANGED = "rollout.changed"
+    ADAPTER_SHARE_CHANGED = "adapter.share_changed"
 
 
 SUBSCRIBABLE = frozenset(EventKind) - {EventKind.PING}

@@ -25,12 +25,14 @@ Url = Annotated[
 ]
 Kind = Literal[
     "adapter.alias_changed",
+    "adapter.share_changed",
     "adapter.state_changed",
     "budget.threshold",
     "export.failed",
     "export.ready",
     "key.created",
     "key.revoked",
+    "key.rotated",
     "rollout.changed",
 ]
 Kinds = Annotated[

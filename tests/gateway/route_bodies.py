@@ -11,6 +11,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "put /members/{member_id}/password": {"password": "correct horse battery"},
     "post /members/{member_id}/tokens": {"name": "x"},
     "patch /keys/{key_id}/limits": {"max_parallel": 1},
+    "put /adapters/{name}/shares/{recipient}": {},
     "patch /adapters/{name}/limits": {"max_parallel": 1},
     **{f"post /adapters/{{name}}{rest}/restore": {} for rest in ("", "/versions/{number}")},
     **{f"post /adapters/{{name}}{rest}/purge": {"confirm": "x"} for rest in ("", "/versions/{number}")},

@@ -78,6 +78,7 @@ class Owner:
     member: str
     token: str
     adapter: str
+    recipient: str  # with whom its adapter is shared
     export: str
     request: str
     endpoint: str
@@ -94,6 +95,7 @@ class Owner:
             "token_id": self.token,
             "name": self.adapter,
             "model": self.adapter,
+            "recipient": self.recipient,
             "number": "1",
             "export_id": self.export,
             "version": "1",
@@ -114,6 +116,7 @@ def _nobodys() -> dict[str, str]:
         "token_id": "b" * 12,
         "name": name,
         "model": name,
+        "recipient": str(uuid4()),
         "number": "1",
         "export_id": uuid4().hex * 2,
         "version": "1",
@@ -161,6 +164,9 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
     hook = make("/webhooks", {"url": "https://hooks.example/"})
     endpoint = str(hook["endpoint"]["id"])
     sent = client.post(f"/v1/webhooks/{endpoint}/ping", headers=headers).json()
+    friend = client.post("/api/v1/tenants", json={"name": uuid4().hex}, headers=operator.headers).json()["id"]
+    shared = client.put(f"{root}/adapters/{adapter}/shares/{friend}", json={}, headers=operator.headers)
+    assert shared.status_code == 200, shared.text
     return Owner(
         tenant=tenant,
         name=name,
@@ -170,6 +176,7 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
         member=member,
         token=token["token"]["id"],
         adapter=adapter,
+        recipient=friend,
         export=await _export(client, db, headers),
         request=str(used.request_id),
         endpoint=endpoint,

@@ -21,6 +21,8 @@ NOT_PAGED = {
     "/v1/models": "OpenAI's list, which has no pages: SDKs read it whole; at most 10,000 adapters",
     "/v1/usage": "a report with sums over all of it, bounded by its window and refused beyond",
     "/api/v1/tenants/{tenant}/usage": "the same",
+    "/v1/usage/shared-adapters": "the same, and at most 10,000 rows",
+    "/api/v1/tenants/{tenant}/usage/shared-adapters": "the same",
     "/v1/usage/receipt-keys": "two at most",
     "/api/v1/tenants/{tenant}/usage/receipt-keys": "the same",
     "/v1/limits": "what one key is held to: fifteen at most",

@@ -24,8 +24,14 @@ NO_WALL = {
 }
 """Have a tenant and no wall, and why. The role has no right to them at all, which is seen to here."""
 
-AS_OWNER = {"motet_journals_complete_until"}
-"""Functions that the role runs with their owner's rights: it tells one moment, the same to all tenants."""
+AS_OWNER = {
+    "motet_journals_complete_until",  # one moment, the same to all tenants
+    "motet_shared_usage_complete_until",  # likewise
+    "motet_shared_adapter",  # these three: of what is shared with the session's tenant, or used of its own;
+    "motet_shared_adapters",  # their owner sees no more than that itself, which is seen to below
+    "motet_shared_usage",
+}
+"""Functions that the role runs with their owner's rights."""
 
 ROLE = """
 SELECT 'the role is ' || said FROM pg_roles, LATERAL (VALUES
@@ -41,6 +47,14 @@ UNION ALL
 SELECT 'the role may run ' || proname || ' as its owner' FROM pg_proc
 WHERE prosecdef AND pronamespace = 'public'::regnamespace AND proname <> ALL (:as_owner)
   AND has_function_privilege('motet_app', oid, 'EXECUTE')
+UNION ALL
+SELECT 'others choose what ' || proname || ' finds under a name' FROM pg_proc
+WHERE prosecdef AND pronamespace = 'public'::regnamespace
+  AND NOT EXISTS (SELECT FROM unnest(proconfig) AS given WHERE given LIKE 'search_path=pg_catalog%')
+UNION ALL
+SELECT 'anybody may run ' || proname || ' as its owner' FROM pg_proc
+WHERE prosecdef AND pronamespace = 'public'::regnamespace AND prorettype <> 'trigger'::regtype
+  AND has_function_privilege('public', oid, 'EXECUTE')
 UNION ALL
 SELECT 'the role may make tables' WHERE has_schema_privilege('motet_app', 'public', 'CREATE')
 """
@@ -157,15 +171,21 @@ async def test_there_is_no_way_past_the_wall(owner: AsyncConnection) -> None:
         ),
         (
             "CREATE FUNCTION leak() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT 1'",
-            "the role may run leak as its owner",
+            {
+                "the role may run leak as its owner",
+                "anybody may run leak as its owner",
+                "others choose what leak finds under a name",
+            },
         ),
         ("GRANT CREATE ON SCHEMA public TO motet_app", "the role may make tables"),
     ],
 )
-async def test_each_way_past_it_would_be_found(owner: AsyncConnection, statement: str, found: str) -> None:
+async def test_each_way_past_it_would_be_found(
+    owner: AsyncConnection, statement: str, found: str | set[str]
+) -> None:
     for each in statement.split("; "):
         await owner.execute(text(each))
-    assert await holes(owner) == {found}
+    assert await holes(owner) == ({found} if isinstance(found, str) else found)
 
 
 async def test_without_a_tenant_no_table_shows_a_row(
@@ -184,6 +204,37 @@ async def test_without_a_tenant_no_table_shows_a_row(
                 assert count == 0, (table, given)
     async with db.system_reader() as session:  # there was something to see
         assert (await session.execute(text("SELECT count(*) FROM api_keys"))).scalar_one() > 0
+
+
+OWNERS_VIEW = {
+    "adapter_shares": "tenant_id <> :me AND (recipient_id IS NULL OR recipient_id = :me)",
+    "adapters": "tenant_id <> :me AND id IN (SELECT adapter_id FROM adapter_shares)",
+    "adapter_versions": "tenant_id <> :me AND adapter_id IN (SELECT adapter_id FROM adapter_shares)",
+    "aliases": "tenant_id <> :me AND adapter_id IN (SELECT adapter_id FROM adapter_shares)",
+    "usage_rollups": "owner_id = :me AND tenant_id <> :me",
+    "tenants": "id <> :me AND (id IN (SELECT tenant_id FROM adapter_shares)"
+    " OR id IN (SELECT tenant_id FROM usage_rollups))",
+    "usage_arrivals": "true",
+}
+"""What the owner of the functions that tell of shares sees of each table, when a tenant `me` is set."""
+
+
+async def test_functions_that_tell_of_shares_see_no_more_than_is_shared(
+    owner: AsyncConnection, tenant: TenantId
+) -> None:
+    policies = await owner.execute(
+        text("SELECT polrelid::regclass::text, polcmd::text FROM pg_policy WHERE polname = 'shared'")
+    )
+    assert {(name, command) for name, command in policies} == {(name, "r") for name in OWNERS_VIEW}
+    for me in ("", str(tenant)):
+        await owner.execute(text("SELECT set_config('motet.tenant', :me, true)"), {"me": me})
+        for table, wanted in OWNERS_VIEW.items():
+            beyond = f"SELECT count(*) FROM {table} WHERE ({wanted}) IS NOT TRUE"
+            given = {"me": tenant} if ":me" in wanted else {}
+            assert (await owner.execute(text(beyond), given)).scalar_one() == 0, (table, me)
+        if not me:
+            seen = await owner.execute(text("SELECT count(*) FROM adapter_shares"))
+            assert seen.scalar_one() == 0
 
 
 async def test_with_a_tenant_no_table_shows_anothers_row(app: AsyncConnection, tenant: TenantId) -> None:

@@ -22,11 +22,11 @@ class FolderStore:
         with replacing(self._file(path)) as temporary:
             shutil.copyfile(source, temporary)
 
-    def fetch_file(self, path: str, target: Path) -> None:
+    def fetch_file(self, path: str, target: Path, *, durable: bool = True) -> None:
         source = self._file(path)
         if not source.is_file():
             raise NotFound(f"there is no {path}")
-        with replacing(target) as temporary:
+        with replacing(target, durable=durable) as temporary:
             shutil.copyfile(source, temporary)
 
     def size(self, path: str) -> int:

@@ -177,9 +177,7 @@ class S3Store:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
 
-    def _fetch_range(
-        self, found: _Object, path: str, start: int, descriptor: int, begun: Any = None
-    ) -> None:
+    def _fetch_range(self, found: _Object, path: str, start: int, descriptor: int, begun: Any = None) -> None:
         """One range, of which `begun` is the answer that is coming already. A connection that breaks midway
         is tried again: boto3 retries only up to the first byte."""
         for attempt in range(1, MAX_ATTEMPTS + 1):

@@ -120,9 +120,7 @@ async def _parts(demo: dict[str, Any], model: Path, tmp_path: Path) -> AsyncIter
         engine = httpx.AsyncClient(
             base_url=replica["url"], headers={"authorization": f"Bearer {replica['token']}"}, timeout=60
         )
-        cold = [
-            write_adapter(tmp_path / f"cold-{n}", base, Recipe(n, RANK, std=0.01)) for n in range(COLD)
-        ]
+        cold = [write_adapter(tmp_path / f"cold-{n}", base, Recipe(n, RANK, std=0.01)) for n in range(COLD)]
         names = await upload_all(clients[0], cold)
         streamed = [
             await upload_all(client, [write_adapter(tmp_path / f"stream-{n}", base, Recipe(90 + n))])

@@ -32,6 +32,7 @@ from gateway.events import routes as events
 from gateway.inference import routes as inference
 from gateway.limits import routes as limits
 from gateway.members import routes as members
+from gateway.placement import routes as placement
 from gateway.principal import Admin, Principal
 from gateway.receipts import routes as receipts
 from gateway.replicas import routes as replicas
@@ -60,6 +61,7 @@ ROUTES: list[ControllerRouterHandler] = [
     # tenants; what is about a tenant's own things, also for operators under /api/v1/tenants/{tenant}
     *inference.handlers,
     *catalog.handlers,
+    *placement.handlers,
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,

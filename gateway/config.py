@@ -71,6 +71,10 @@ class Settings(BaseSettings):
     upload_timeout_s: float = 3600.0
     tenant_adapter_bytes: int = 100 * 1024**3  # packed, of all versions that a tenant has not retired
     tenant_adapter_versions: int = 10_000  # of one tenant, not retired
+    tenant_placed_slots: int = Field(
+        default=4, ge=0
+    )  # that a tenant's placements may take, over all replicas
+    tenant_placed_bytes: int = Field(default=256 * 1024**2, ge=0)  # of their memory for adapters, the same
     key_cache_entries: int = 10_000
     key_cache_s: float = 10.0  # a cached key is looked up anew after this long; a change is seen sooner
     key_stale_s: float = Field(default=300.0, ge=0)  # a known key goes on so long while PostgreSQL is away

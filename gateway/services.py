@@ -34,6 +34,8 @@ from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.limits.service import LimitReports, LimitSettings
 from gateway.members.service import Members
+from gateway.placement.quota import Quota
+from gateway.placement.service import Placements
 from gateway.receipts.opening import receipt_keys
 from gateway.receipts.service import Receipts
 from gateway.redis import connect
@@ -77,6 +79,7 @@ class Services:
     intake: Intake
     lifecycle: Lifecycle
     replicas: Replicas
+    placements: Placements
     serving: Serving
 
     @property
@@ -138,6 +141,12 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             intake=parts.intake,
             lifecycle=parts.lifecycle,
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
+            placements=Placements(
+                db,
+                serving.registry,
+                base.base_id,
+                Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes),
+            ),
             serving=serving,
         )
 

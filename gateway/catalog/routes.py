@@ -45,14 +45,20 @@ InState = Annotated[ListedState | None, QueryParameter(name="state")]  # Litesta
 NameCursor = Annotated[
     str | None, QueryParameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description=EARLIER)
 ]
+MODELS_LISTED = 1_000
+ModelLimit = Annotated[int, QueryParameter(ge=1, le=MODELS_LISTED, description="Adapters in one answer.")]
 NumberCursor = Annotated[int | None, QueryParameter(ge=1, le=MAX_VERSION, description=EARLIER)]
 
 
 @get("/v1/models", summary="The base model and the tenant's own adapters")
 async def list_models(
-    services: NamedDependency[Services], principal: NamedDependency[Principal]
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    after: NameCursor = None,
+    limit: ModelLimit = MODELS_LISTED,
 ) -> ModelList:
-    return ModelList.of(await services.catalog.list_models(principal))
+    """SDKs read it whole, and ask once: so a page is as long as one answer may be."""
+    return ModelList.of(await services.catalog.list_models(principal, after or "", limit))
 
 
 @get("/v1/models/{model:path}", summary="One of them: name, name@3, owner/name")

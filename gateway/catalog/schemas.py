@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from gateway.catalog.repository import AdapterRow
-from gateway.catalog.service import Model
+from gateway.catalog.service import Model, ModelPage
 from gateway.models import AdapterVersion
 from gateway.paging import Cut, Page
 
@@ -30,12 +30,15 @@ class ModelOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    """OpenAI's list. `has_more`: ask again with `after`, the last entry's id."""
+
     object: Literal["list"] = "list"
     data: list[ModelOut]
+    has_more: bool
 
     @classmethod
-    def of(cls, models: Sequence[Model]) -> ModelList:
-        return cls(data=[ModelOut.of(model) for model in models])
+    def of(cls, page: ModelPage) -> ModelList:
+        return cls(data=[ModelOut.of(model) for model in page.models], has_more=page.has_more)
 
 
 class VersionOut(msgspec.Struct, frozen=True, kw_only=True):

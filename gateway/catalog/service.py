@@ -19,8 +19,15 @@ from gateway.principal import Principal
 
 __all__ = ["Catalog", "Model", "Resolved", "ResolvedAdapter"]
 
-MAX_MODELS_LISTED = 10_000
 CACHE_ENTRIES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPage:
+    """`has_more`: there are others after the last one's name."""
+
+    models: list[Model]
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +69,20 @@ class Catalog:
             self._cache.put(key, resolved)
         return resolved
 
-    async def list_models(self, principal: Principal) -> list[Model]:
-        """The base and the tenant's own adapters that a bare name reaches, as far as the key may use them."""
+    async def list_models(self, principal: Principal, after: str, limit: int) -> ModelPage:
+        """The base, on the first page, and the tenant's own adapters that a bare name reaches, by name, as far
+        as the key may use them; at most `limit` adapters."""
         require_scope(principal, Action.USE)
         line = Line(principal.tenant, self.base_id)
         async with self._database.tenant_reader(principal.tenant) as session:
             created_at = await repository.base_created_at(session, self.base_id)
-            rows = await repository.list_served(session, line, MAX_MODELS_LISTED)
-        own = [self._model(principal, name, created) for name, _, created in rows]
-        return [m for m in [self._base_model(created_at), *own] if may(principal, Action.USE, m.id)]
+            rows = await repository.list_served(
+                session, line, limit + 1, after=after, allowed=principal.allowed_models
+            )
+        own = [self._model(principal, name, created) for name, _, created in rows[:limit]]
+        bases = [] if after else [self._base_model(created_at)]
+        shown = [model for model in [*bases, *own] if may(principal, Action.USE, model.id)]
+        return ModelPage(shown, has_more=len(rows) > limit)
 
     async def get_model(self, principal: Principal, model: str) -> Model:
         """One of them, or a version by `name@3`; raises `ModelNotFound`."""

@@ -29,6 +29,8 @@ from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.limits.budget_watch import BudgetWatch
 from gateway.limits.redis_store import RedisStore
+from gateway.placement.quota import Quota
+from gateway.placement.reconciler import Placer
 from gateway.redis import connect
 from gateway.replicas.drivers.motet import ReplicaSession
 from gateway.replicas.opening import Fleet, open_fleet
@@ -125,6 +127,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                     jobs += [*_billing_jobs(open_jobs(settings, db)), *_memory_jobs(Memory(settings, db))]
                     jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
                     jobs.append(_budgets(BudgetWatch(db, reservations, publish)))
+                    jobs.append(_placing(settings, db, base_id, fleet))
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
@@ -148,6 +151,17 @@ def _jobs(db: Database, reconciler: Reconciler, fsck: Fsck) -> list[Job]:
         Job("remove_orphans", HOURLY_S, fsck.remove_orphans),
         Job("find_missing", DAILY_S, fsck.find_missing),
     ]
+
+
+def _placing(settings: Settings, db: Database, base_id: str, fleet: Fleet) -> Job:
+    quota = Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes)
+    placer = Placer(db, fleet.registry, base_id, quota)
+
+    async def place() -> int:
+        await placer.run_once()
+        return 0  # calls that renew what is kept are no news
+
+    return Job("place", ROUND_S, place)
 
 
 def _replica_jobs(db: Database, base_id: str, fleet: Fleet, reconciler: Reconciler) -> list[Job]:

@@ -27,6 +27,7 @@ class AdapterVersion(Base):
         UniqueConstraint("adapter_id", "number", name="adapter_versions_number"),
         CheckConstraint("state in ('pending', 'ready', 'refused', 'retired')", name="adapter_versions_state"),
         Index("adapter_versions_artefact", "tenant_id", "artefact"),
+        Index("adapter_versions_by_artefact", "artefact"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)

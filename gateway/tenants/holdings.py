@@ -24,6 +24,8 @@ PURGED_TABLES: Final = frozenset(
         "request_events",
         "request_minutes",
         "pool_rules",
+        "placements",
+        "placement_quotas",
     }
 )
 

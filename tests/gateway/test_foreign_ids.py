@@ -49,6 +49,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "post /members/{member_id}/tokens": {"name": "x"},
     "patch /keys/{key_id}/limits": {"max_parallel": 1},
     "patch /adapters/{name}/limits": {"max_parallel": 1},
+    "put /adapters/{name}/placement": {"replicas": 2},
     "patch /webhooks/{endpoint_id}": {"description": "x"},
     "post /webhooks/{endpoint_id}/rotate": {},
     "post /webhooks/{endpoint_id}/ping": {},

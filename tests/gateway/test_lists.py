@@ -18,7 +18,7 @@ from tests.gateway.test_foreign_ids import Owner, _owner
 Client = TestClient[Any]
 
 NOT_PAGED = {
-    "/v1/models": "OpenAI's list, which has no pages: SDKs read it whole; at most 10,000 adapters",
+    "/v1/models": "OpenAI's list, which has no pages: SDKs read it whole; 1,000 adapters, more by `after`",
     "/v1/usage": "a report with sums over all of it, bounded by its window and refused beyond",
     "/api/v1/tenants/{tenant}/usage": "the same",
     "/v1/usage/receipt-keys": "two at most",
@@ -29,6 +29,7 @@ NOT_PAGED = {
     "/v1/metrics/requests": "a report in at most 1,500 steps",
     "/api/v1/tenants/{tenant}/metrics/requests": "the same",
     "/api/v1/metrics/requests": "the same",
+    "/api/v1/placement/moves": "the last that happened: 1,000 are kept, none has a place to go on from",
     "/api/v1/audit/export": "a file, streamed",
     "/api/v1/tenants/{tenant}/audit/export": "a file, streamed",
 }

@@ -72,6 +72,9 @@ class JournalOnly:
     async def prefetch(self, artefact: str, owner: str) -> None:
         raise UpstreamFailed("only a journal")
 
+    async def keep(self, artefact: str, owner: str, keep_ms: int, *, on_device: bool) -> None:
+        raise UpstreamFailed("only a journal")
+
     async def retire(self, artefact: str, owner: str) -> None:
         raise UpstreamFailed("only a journal")
 

@@ -28,6 +28,7 @@ from gateway.catalog.schemas import (
     VersionList,
     VersionOut,
 )
+from gateway.catalog.service import MODELS_LISTED
 from gateway.errors import BadRequest, Forbidden
 from gateway.paging import DEFAULT_LIMIT, EARLIER, NamePrefix, PageCursor, PageLimit
 from gateway.principal import Principal, Scope
@@ -45,8 +46,7 @@ InState = Annotated[ListedState | None, QueryParameter(name="state")]  # Litesta
 NameCursor = Annotated[
     str | None, QueryParameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description=EARLIER)
 ]
-MODELS_LISTED = 1_000
-ModelLimit = Annotated[int, QueryParameter(ge=1, le=MODELS_LISTED, description="Adapters in one answer.")]
+ModelLimit = Annotated[int, QueryParameter(ge=1, le=MODELS_LISTED, description="Models in one answer.")]
 NumberCursor = Annotated[int | None, QueryParameter(ge=1, le=MAX_VERSION, description=EARLIER)]
 
 
@@ -58,7 +58,7 @@ async def list_models(
     limit: ModelLimit = MODELS_LISTED,
 ) -> ModelList:
     """SDKs read it whole, and ask once: so a page is as long as one answer may be."""
-    return ModelList.of(await services.catalog.list_models(principal, after or "", limit))
+    return ModelList.of(await services.catalog.list_models(principal, after or "", limit + 1), limit)
 
 
 @get("/v1/models/{model:path}", summary="One of them: name, name@3, owner/name")

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from gateway.catalog.repository import AdapterRow
-from gateway.catalog.service import Model, ModelPage
+from gateway.catalog.service import Model
 from gateway.models import AdapterVersion
 from gateway.paging import Cut, Page
 
@@ -37,8 +37,9 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     has_more: bool
 
     @classmethod
-    def of(cls, page: ModelPage) -> ModelList:
-        return cls(data=[ModelOut.of(model) for model in page.models], has_more=page.has_more)
+    def of(cls, found: Sequence[Model], limit: int) -> ModelList:
+        """Of up to `limit` + 1 models."""
+        return cls(data=[ModelOut.of(model) for model in found[:limit]], has_more=len(found) > limit)
 
 
 class VersionOut(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,14 +20,8 @@ from gateway.principal import Principal
 __all__ = ["Catalog", "Model", "Resolved", "ResolvedAdapter"]
 
 CACHE_ENTRIES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class ModelPage:
-    """`has_more`: there are others after the last one's name."""
-
-    models: list[Model]
-    has_more: bool
+MODELS_LISTED = 1_000
+"""In one answer; SDKs take it for all there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +63,21 @@ class Catalog:
             self._cache.put(key, resolved)
         return resolved
 
-    async def list_models(self, principal: Principal, after: str, limit: int) -> ModelPage:
-        """The base, on the first page, and the tenant's own adapters that a bare name reaches, by name, as far
-        as the key may use them; at most `limit` adapters."""
+    async def list_models(
+        self, principal: Principal, after: str = "", limit: int = MODELS_LISTED
+    ) -> list[Model]:
+        """The base first, then the tenant's own adapters that a bare name reaches, by name, as far as the key
+        may use them; at most `limit`, those after the one named `after`."""
         require_scope(principal, Action.USE)
-        line = Line(principal.tenant, self.base_id)
+        line, start = Line(principal.tenant, self.base_id), "" if self.is_reserved(after) else after
         async with self._database.tenant_reader(principal.tenant) as session:
             created_at = await repository.base_created_at(session, self.base_id)
             rows = await repository.list_served(
-                session, line, limit + 1, after=after, allowed=principal.allowed_models
+                session, line, limit, after=start, allowed=principal.allowed_models
             )
-        own = [self._model(principal, name, created) for name, _, created in rows[:limit]]
-        bases = [] if after else [self._base_model(created_at)]
-        shown = [model for model in [*bases, *own] if may(principal, Action.USE, model.id)]
-        return ModelPage(shown, has_more=len(rows) > limit)
+        own = [self._model(principal, name, created) for name, _, created in rows]
+        found = own if after else [self._base_model(created_at), *own]
+        return [model for model in found if may(principal, Action.USE, model.id)][:limit]
 
     async def get_model(self, principal: Principal, model: str) -> Model:
         """One of them, or a version by `name@3`; raises `ModelNotFound`."""

@@ -1,5 +1,5 @@
-"""The first token of an adapter that only the store has, beside the same request to one in a slot, in one run,
-while other tenants stream: from a folder, and from an S3 server."""
+"""The first token of an adapter that only the store has, beside the same request to one in a slot, in one
+run, while other tenants stream: from a folder, and from an S3 server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import httpx
 from adapters.base import BaseSpec
 from deploy.bench.random_adapters import Recipe, write_adapter
 from tests.acceptance.conftest import Record, is_short, times
-from tests.churn import WORDS, upload_all
+from tests.churn import WORDS, Question, upload_all
 from tests.fuzzing import fresh_key
 from tests.running_platform import RunningPlatform
 from tests.s3_server import RunningS3
@@ -65,9 +65,9 @@ def test_cold_start(demo_model_dir: Path, tmp_path: Path, record: Record) -> Non
     for name, (measured, more_ms) in found.items():
         figures |= _figures(name, measured, more_ms)
     record.write(
-        f"An adapter of 9.8 MB (rank {RANK}, all sites) that its replica was told to forget, in slots, memory "
-        f"and on disk, so that only the store has it; then the same adapter again, in its slot. Prompts are "
-        f"fresh. {STREAMS} streams of other tenants run all the time, each over an adapter of its own; their "
+        f"An adapter of 9.8 MB (rank {RANK}, all sites) that its replica was told to forget, in slots, "
+        f"memory and on disk, so that only the store has it; then the same adapter again, in its slot. Prompts "
+        f"are fresh. {STREAMS} streams of other tenants run all the time, each over an adapter of its own; their "
         f"gaps are those within {WINDOW_S:g} s of a cold request's start, beside those after a warm one's.",
         figures,
     )
@@ -187,10 +187,7 @@ class _Run:
 
     def _body(self, name: str, max_tokens: int) -> dict[str, Any]:
         prompt = " ".join(self.draw.choices(WORDS, k=24))
-        return {
-            **{"model": name, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0},
-            **{"ignore_eos": True, "stream": True, "return_token_ids": True},
-        }
+        return Question(name, prompt, max_tokens).body(stream=True)
 
     async def _artefact(self, name: str) -> str:
         """Of its only version."""

@@ -146,8 +146,8 @@ class DiskCache:
         os.close(self._folder_lock)
 
     def _acquire(self, key: str, path: str, artefact: str, check: bool) -> _Entry:
-        """A leased entry whose checksum held, if it is to be checked. Nothing about a failure is remembered: the next caller tries
-        again."""
+        """A leased entry whose checksum held, if it is to be checked. Nothing about a failure is remembered:
+        the next caller tries again."""
         for _ in range(FETCH_ATTEMPTS):
             entry, download = self._lease_or_join(key)
             if entry is None:
@@ -228,8 +228,8 @@ class DiskCache:
             download.size = size
 
     def _fetch(self, path: str, artefact: str, target: Path, check: bool) -> None:
-        """The file in place, its checksum held if it is to be checked. Bytes that broke on the way are fetched once more; on a full
-        disk everything unleased goes first."""
+        """The file in place, its checksum held if it is to be checked. Bytes that broke on the way are
+        fetched once more; on a full disk everything unleased goes first."""
         for attempt in range(1, FETCH_ATTEMPTS + 1):
             try:
                 self._fetch_once(path, artefact, target, check)

@@ -106,8 +106,8 @@ def _write(
         f"Adapters of rank 1, each of random factors, uploaded by the API and proved, of {TENANTS} tenants; "
         f"then {STREAMS} clients that ask by Zipf's law (exponent {EXPONENT:g}) for {MAX_TOKENS} greedy "
         f"tokens over {REPLICAS} replicas with {SLOTS} slots each. Each answer is compared with the one that "
-        "the same artefact gave alone, before the crowd. Calls of the catalog are timed one by one on the idle "
-        f"platform, in a tenant with {ROWS:,} adapters whose rows were inserted.",
+        "the same artefact gave alone, before the crowd. Calls of the catalog are timed one by one on the "
+        f"idle platform, in a tenant with {ROWS:,} adapters whose rows were inserted.",
         {
             "adapters uploaded and proved": uploaded,
             "seconds that took": round(upload_s),

@@ -104,6 +104,20 @@ def walk(client: Client, url: str, headers: dict[str, str], **query: Any) -> lis
             return found
 
 
+def test_models_come_whole_or_on_from_the_last(client: Client, owner: Owner) -> None:
+    def page(**query: Any) -> tuple[list[str], bool]:
+        body = client.get("/v1/models", params=query, headers=owner.headers).json()
+        return [model["id"] for model in body["data"]], body["has_more"]
+
+    base = client.app.state.services.catalog.base.name
+    assert page() == ([base, owner.adapter], False)
+    assert page(limit=1) == ([base], True)
+    assert page(limit=1, after=base) == ([owner.adapter], False)
+    assert page(after=owner.adapter) == ([], False)
+    for query in ({"limit": 0}, {"limit": 1_001}, {"after": "no name"}):
+        assert client.get("/v1/models", params=query, headers=owner.headers).status_code == 400
+
+
 async def test_keys_page_and_filter(client: Client, operator: Operator, tenant: TenantId) -> None:
     url = f"/api/v1/tenants/{tenant}/keys"
     made = [

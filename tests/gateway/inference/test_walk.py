@@ -323,6 +323,16 @@ async def test_the_prefetch_hint_names_the_owner(
     await worker.settled()
 
 
+async def test_the_hint_goes_out_before_limits_are_asked_and_once(
+    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
+    worker.limit(tokens_per_minute=2000)
+    assert [(await post(http, worker, ask(max_tokens=2500)))[0] for _ in range(3)] == [429] * 3
+    await until(lambda: upstream.prefetched)
+    await worker.settled()
+    assert upstream.prefetched == [ADAPTER]
+
+
 async def test_the_deep_probe_is_a_real_completion_that_bills_nobody(
     worker: Worker, upstream: Upstream
 ) -> None:

@@ -16,6 +16,7 @@ from gateway.catalog.repository import Line, NewVersion
 from gateway.db import Database
 from gateway.ids import uuid7
 from gateway.placement import repository
+from gateway.placement.moves import Moves
 from gateway.placement.quota import Quota
 from gateway.placement.reconciler import Placer
 from gateway.principal import TenantId
@@ -228,3 +229,17 @@ async def test_a_replica_that_restarted_is_warm_again_without_anyone_asking(db: 
     assert driver.held == {hot, old}
     driver.held -= {hot}  # pushed out by others: that is the replica's to decide
     assert await placer.run_once() == 0
+
+
+async def test_moves_between_tiers_are_told_as_they_happen() -> None:
+    registry, (driver,) = fleet_of(1)
+    moves = Moves(registry)
+    driver.held = {"a", "b"}
+    await registry.poll_once()
+    assert moves.latest(10) == [], "what it held when it was first heard of came earlier"
+    driver.held = {"b", "c"}
+    await registry.poll_once()
+    told = [(move.artefact, move.before, move.after) for move in moves.latest(10)]
+    assert told == [("c", "none", "device"), ("a", "device", "none")]
+    assert moves.latest(1)[0].artefact == "c"
+    assert moves.latest(10, since=datetime.now(UTC) + timedelta(seconds=1)) == []

@@ -150,10 +150,13 @@ class Placements:
     async def _shown(self, session: TenantRead, line: Line, name: str) -> PlacementOut:
         placement = await repository.find(session, line, name)
         standing = await repository.standing(session, line, name)
-        placed = await repository.placed_by(session, line)
-        quota = quota_of(await repository.quota(session, line.tenant), self._default)
         found = [] if standing is None else holders(self._registry.all, standing[1])
         held = Held(sum(tier == "device" for _, tier in found), sum(tier == "host" for _, tier in found))
+        state: State = "unplaced"
+        if placement is not None:
+            placed = await repository.placed_by(session, line)
+            quota = quota_of(await repository.quota(session, line.tenant), self._default)
+            state = _state(placement, quota.within(placed), held, standing)
         return PlacementOut(
             adapter=name,
             replicas=0 if placement is None else placement.replicas,
@@ -162,9 +165,7 @@ class Placements:
             version=None if placement is None else placement.version,
             serves=None if standing is None else standing[0],
             held=held,
-            state="unplaced"
-            if placement is None
-            else _state(placement, quota.within(placed), held, standing),
+            state=state,
             created_at=None if placement is None else placement.created_at,
             updated_at=None if placement is None else placement.updated_at,
         )

@@ -67,9 +67,9 @@ def test_cold_start(demo_model_dir: Path, tmp_path: Path, record: Record) -> Non
     record.write(
         f"An adapter of 9.8 MB (rank {RANK}, all sites) that its replica was told to forget, in slots, "
         "memory and on disk, so that only the store has it; then the same adapter again, in its slot. "
-        f"Prompts are fresh. {STREAMS} streams of other tenants run all the time, each over an adapter of its "
-        f"own; their gaps are those within {WINDOW_S:g} s of a cold request's start, beside those after a warm "
-        "one's.",
+        f"Prompts are fresh. {STREAMS} streams of other tenants run all the time, each over an adapter of "
+        f"its own; their gaps are those within {WINDOW_S:g} s of a cold request's start, beside those after "
+        "a warm one's.",
         figures,
     )
     for measured, more_ms in found.values():

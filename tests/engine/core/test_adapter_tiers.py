@@ -348,9 +348,7 @@ def test_a_snapshot_counts_what_is_there() -> None:
 
 def test_what_is_placed_stays_while_others_churn_until_its_time_is_over() -> None:
     """One idle adapter of `a`, held by a hint, beside a crowd of `b` that has something already."""
-    pool, runner, loaders = pool_of(
-        num_slots=4, host=4_000, rules=AdapterRules(kept_share=0.0, host_idle_s=5.0)
-    )
+    pool, runner, _ = pool_of(num_slots=4, host=4_000, rules=AdapterRules(kept_share=0.0, host_idle_s=5.0))
     pool.prefetch(ref("kept", "a"), 0.0)
     pool.keep(ref("kept", "a"), 100.0, on_device=True)
     pool.poll(0.0)

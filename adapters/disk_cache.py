@@ -99,15 +99,25 @@ class DiskCache:
         self._adopt()
 
     @contextlib.contextmanager
-    def lease(self, owner: str, artefact: str, *, fetch: bool = True) -> Iterator[Path]:
+    def lease(self, owner: str, artefact: str, *, fetch: bool = True, check: bool = True) -> Iterator[Path]:
         """The packed file, fetched if need be and kept in place until the block ends. Raises `StoreError`:
         `NotFound`, `Corrupt`, `DiskFull`, `Unavailable`, `Denied`; `NotCached` if it isn't here and `fetch`
-        is false, which asks the store for nothing and waits for no download."""
+        is false, which asks the store for nothing and waits for no download.
+
+        With `check` False the caller reads every part against its checksum itself, within the block, so that
+        no byte is hashed twice; a `PackedCorrupt` that the block raises drops the file."""
         path = artefact_path(owner, artefact)
         key = f"{owner}.{artefact}"
-        entry = self._acquire(key, path, artefact) if fetch else self._acquire_here(key, path, artefact)
+        acquire = self._acquire if fetch else self._acquire_here
+        entry = acquire(key, path, artefact, check)
         try:
             yield entry.path
+            entry.checked = True
+        except PackedCorrupt:
+            with self._lock:
+                if self._entries.get(key) is entry:
+                    self._drop(key)
+            raise
         finally:
             with self._lock:
                 entry.leases -= 1
@@ -146,18 +156,21 @@ class DiskCache:
         """Gives the folder up; the files stay for the next process."""
         os.close(self._folder_lock)
 
-    def _acquire(self, key: str, path: str, artefact: str) -> _Entry:
-        """A leased entry whose checksum held. Nothing about a failure is remembered: the next caller tries
-        again."""
+    def _acquire(self, key: str, path: str, artefact: str, check: bool) -> _Entry:
+        """A leased entry whose checksum held, if it is to be checked. Nothing about a failure is remembered:
+        the next caller tries again."""
         for _ in range(FETCH_ATTEMPTS):
             entry, download = self._lease_or_join(key)
             if entry is None:
-                entry = self._wait(key, download) if download else self._download(key, path, artefact)
-            if self._still_good(key, entry, artefact):
+                if download is not None:
+                    entry = self._wait(key, download)
+                else:
+                    entry = self._download(key, path, artefact, check)
+            if not check or self._still_good(key, entry, artefact):
                 return entry
         raise Corrupt(f"{path} is damaged on the disk of this machine")
 
-    def _acquire_here(self, key: str, path: str, artefact: str) -> _Entry:
+    def _acquire_here(self, key: str, path: str, artefact: str, check: bool) -> _Entry:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -165,7 +178,7 @@ class DiskCache:
             self._hits += 1
             entry.leases += 1
             self._entries.move_to_end(key)
-        if not self._still_good(key, entry, artefact):
+        if check and not self._still_good(key, entry, artefact):
             raise NotCached(f"{path} was damaged on this machine")
         return entry
 
@@ -197,10 +210,14 @@ class DiskCache:
         assert download.entry is not None  # it ended without an error
         return download.entry
 
-    def _download(self, key: str, path: str, artefact: str) -> _Entry:
+    def _download(self, key: str, path: str, artefact: str, check: bool) -> _Entry:
         download = self._downloads[key]
         try:
-            download.entry = self._fetched(download, key, path, artefact)
+            size = self._store.size(path)
+            self._make_room(download, size, path)
+            target = self._directory / (key + _SUFFIX)
+            self._fetch(path, artefact, target, check)
+            download.entry = _Entry(target, size, checked=check)
         except BaseException as error:
             download.error = error if isinstance(error, StoreError) else Unavailable(f"{path}: {error!r}")
             raise
@@ -213,13 +230,6 @@ class DiskCache:
                 download.done.set()
         return download.entry
 
-    def _fetched(self, download: _Download, key: str, path: str, artefact: str) -> _Entry:
-        size = self._store.size(path)
-        self._make_room(download, size, path)
-        target = self._directory / f"{key}{_SUFFIX}"
-        self._fetch(path, artefact, target)
-        return _Entry(target, size, checked=True)
-
     def _make_room(self, download: _Download, size: int, path: str) -> None:
         with self._lock:
             most_bytes = self._budget_bytes - size
@@ -228,12 +238,12 @@ class DiskCache:
             self._evict(most_bytes)
             download.size = size
 
-    def _fetch(self, path: str, artefact: str, target: Path) -> None:
-        """The file in place, its checksum held. Bytes that broke on the way are fetched once more; on a full
-        disk everything unleased goes first."""
+    def _fetch(self, path: str, artefact: str, target: Path, check: bool) -> None:
+        """The file in place, its checksum held if it is to be checked. Bytes that broke on the way are
+        fetched once more; on a full disk everything unleased goes first."""
         for attempt in range(1, FETCH_ATTEMPTS + 1):
             try:
-                self._fetch_once(path, artefact, target)
+                self._fetch_once(path, artefact, target, check)
             except DiskFull:
                 if attempt == FETCH_ATTEMPTS:
                     raise
@@ -245,12 +255,15 @@ class DiskCache:
             else:
                 return
 
-    def _fetch_once(self, path: str, artefact: str, target: Path) -> None:
+    def _fetch_once(self, path: str, artefact: str, target: Path, check: bool) -> None:
+        """Not made durable, which would cost more than the fetch: a process that finds the file later reads
+        it against its checksums first."""
         arriving = target.with_suffix(TEMPORARY_SUFFIX)
         try:
-            self._store.fetch_file(path, arriving)
+            self._store.fetch_file(path, arriving, durable=False)
             with translated(str(arriving)):
-                verify(arriving, artefact)
+                if check:
+                    verify(arriving, artefact)
                 arriving.replace(target)
         finally:
             with contextlib.suppress(OSError):  # a leftover is cleared at the next start

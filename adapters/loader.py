@@ -35,10 +35,12 @@ class HostAdapter:
         return max(a.shape[0] for a, _, _ in self.modules.values())
 
 
-def load(path: Path, base: BaseSpec) -> HostAdapter:
-    """Reads the file once, checking each part's checksum on what landed in memory. Raises `PackedCorrupt`,
-    `WrongBase`, OSError."""
+def load(path: Path, base: BaseSpec, artefact: str | None = None) -> HostAdapter:
+    """Reads the file once, checking each part's checksum on what landed in memory, and that it is `artefact`
+    where one is named. Raises `PackedCorrupt`, `WrongBase`, OSError."""
     header = read_packed_header(path)
+    if artefact is not None and header.artefact != artefact:
+        raise PackedCorrupt(f"{path.name} holds artefact {header.artefact}, not {artefact}")
     if header.base_id != base.base_id:
         raise WrongBase(
             f"artefact {header.artefact} was packed for base {header.base_id}, not {base.base_id}"

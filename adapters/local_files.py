@@ -17,18 +17,20 @@ _numbers = itertools.count()
 
 
 @contextlib.contextmanager
-def replacing(target: Path) -> Iterator[Path]:
+def replacing(target: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yields a temporary path beside `target`; when the block ends well, what was written there becomes
-    `target` and survives a power loss. Otherwise nothing is left. Raises `StoreError` for what the disk
-    says."""
+    `target` and, if `durable`, survives a power loss. Otherwise nothing is left. Raises `StoreError` for what
+    the disk says."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{next(_numbers)}{TEMPORARY_SUFFIX}")
     try:
         with translated(str(target)):
             target.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
-            _sync(temporary)
+            if durable:
+                _sync(temporary)
             temporary.replace(target)
-            _sync(target.parent)
+            if durable:
+                _sync(target.parent)
     except BaseException:
         with contextlib.suppress(OSError):  # the first error is the one to tell
             temporary.unlink(missing_ok=True)

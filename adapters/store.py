@@ -68,9 +68,9 @@ class ObjectStore(Protocol):
         """Stores a copy of `source`, replacing what was there, atomically and durably."""
         ...
 
-    def fetch_file(self, path: str, target: Path) -> None:
-        """Writes the object to the local file `target`, atomically and durably. Raises `NotFound`,
-        `DiskFull`."""
+    def fetch_file(self, path: str, target: Path, *, durable: bool = True) -> None:
+        """Writes the object to the local file `target`, atomically, and if `durable` so that it survives a
+        power loss. Raises `NotFound`, `DiskFull`."""
         ...
 
     def size(self, path: str) -> int:

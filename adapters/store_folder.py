@@ -24,11 +24,11 @@ class FolderStore:
             if temporary.stat().st_size != source.stat().st_size:
                 raise Corrupt(f"{path}: the folder kept a part of it")
 
-    def fetch_file(self, path: str, target: Path) -> None:
+    def fetch_file(self, path: str, target: Path, *, durable: bool = True) -> None:
         source = self._file(path)
         if not source.is_file():
             raise NotFound(f"there is no {path}")
-        with replacing(target) as temporary:
+        with replacing(target, durable=durable) as temporary:
             shutil.copyfile(source, temporary)
 
     def size(self, path: str) -> int:

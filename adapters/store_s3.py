@@ -58,7 +58,12 @@ _DENIED: Final = frozenset(
 )
 _NOT_FOUND: Final = frozenset({"NoSuchKey", "404", "NotFound", "NoSuchUpload"})
 _FULL: Final = frozenset({"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "EntityTooLarge"})
-_CHANGED: Final = frozenset({"PreconditionFailed", "412", "InvalidRange", "416"})
+_CHANGED: Final = frozenset({"PreconditionFailed", "412"})
+_NO_RANGE: Final = frozenset({"InvalidRange", "416"})
+
+
+class NoRange(Unavailable):
+    """The object ends before the range begins: it has no bytes, or was replaced by a shorter one."""
 
 
 def open_s3(url: str) -> S3Store:
@@ -150,15 +155,11 @@ class S3Store:
         if (kept := self._head(path).size) != size:
             raise Corrupt(f"{path}: the store kept {kept} bytes of {size}")
 
-    def fetch_file(self, path: str, target: Path) -> None:
-        try:
-            found = self._head(path)
-        except NotFound:
-            self._require_bucket(path)
-            raise
-        with replacing(target) as temporary, temporary.open("wb") as file:
+    def fetch_file(self, path: str, target: Path, *, durable: bool = True) -> None:
+        found, begun = self._begin(path)
+        with replacing(target, durable=durable) as temporary, temporary.open("wb") as file:
             file.truncate(found.size)
-            self._fetch_ranges(found, path, file.fileno())
+            self._fetch_ranges(found, begun, path, file.fileno())
 
     def size(self, path: str) -> int:
         return self._head(path).size
@@ -211,24 +212,29 @@ class S3Store:
             answer = self._client.head_object(Bucket=self._bucket, Key=key)
             return _Object(key, int(answer["ContentLength"]), str(answer["ETag"]), answer["LastModified"])
 
-    def _require_bucket(self, path: str) -> None:
-        """Raises `NoStore`: what a HEAD says of an object is the same where its bucket is missing."""
+    def _begin(self, path: str) -> tuple[_Object, Any]:
+        """Asks for the first range, whose headers tell of the whole: no trip to ask for the size first. The
+        body that was begun, or None for an object without bytes, which has no range."""
+        key = self._key(path)
+        wanted = f"bytes=0-{PART_BYTES - 1}"
         try:
             with _translated(path):
-                self._client.head_bucket(Bucket=self._bucket)
-        except NotFound as error:
-            raise NoStore(f"{path}: there is no bucket {self._bucket}") from error
+                answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=wanted)
+        except NoRange:
+            return self._head(path), None
+        size = int(str(answer.get("ContentRange", "")).rpartition("/")[2] or answer["ContentLength"])
+        return _Object(key, size, str(answer["ETag"]), answer["LastModified"]), answer["Body"]
 
-    def _fetch_ranges(self, found: _Object, path: str, descriptor: int) -> None:
+    def _fetch_ranges(self, found: _Object, begun: Any, path: str, descriptor: int) -> None:
         """Ranges in parallel, each written to its place; an object replaced meanwhile is an error, not a
-        mixture."""
-        starts = range(0, found.size, PART_BYTES)
-        if len(starts) <= 1:
-            for start in starts:
-                self._fetch_range(found, path, start, descriptor)
+        mixture. `begun` is the body of the first."""
+        later = range(PART_BYTES, found.size, PART_BYTES)
+        if not later:
+            self._fetch_range(found, path, 0, descriptor, begun)
             return
         with ThreadPoolExecutor(MAX_PARALLEL, thread_name_prefix="motet-fetch") as pool:
-            jobs = [pool.submit(self._fetch_range, found, path, start, descriptor) for start in starts]
+            jobs = [pool.submit(self._fetch_range, found, path, 0, descriptor, begun)]
+            jobs += [pool.submit(self._fetch_range, found, path, start, descriptor) for start in later]
             try:
                 for job in jobs:
                     job.result()
@@ -236,27 +242,32 @@ class S3Store:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
 
-    def _fetch_range(self, found: _Object, path: str, start: int, descriptor: int) -> None:
-        """One range. A connection that breaks midway is tried again: boto3 retries only up to the first
-        byte."""
+    def _fetch_range(self, found: _Object, path: str, start: int, descriptor: int, begun: Any = None) -> None:
+        """One range, of which `begun` is the answer that is coming already. A connection that breaks midway
+        is tried again: boto3 retries only up to the first byte."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                data = self._read_range(found, path, start, min(start + PART_BYTES, found.size))
+                data = self._read_range(found, path, start, min(start + PART_BYTES, found.size), begun)
                 break
             except Unavailable:
+                begun = None
                 if attempt == MAX_ATTEMPTS:
                     raise
         written = 0
         while written < len(data):
             written += os.pwrite(descriptor, memoryview(data)[written:], start + written)
 
-    def _read_range(self, found: _Object, path: str, start: int, end: int) -> bytes:
+    def _read_range(self, found: _Object, path: str, start: int, end: int, begun: Any) -> bytes:
+        if start == end:
+            return b""
         wanted = f"bytes={start}-{end - 1}"
         with _translated(path):
-            answer = self._client.get_object(
-                Bucket=self._bucket, Key=found.key, Range=wanted, IfMatch=found.etag
-            )
-            data: bytes = answer["Body"].read()
+            if begun is None:
+                answer = self._client.get_object(
+                    Bucket=self._bucket, Key=found.key, Range=wanted, IfMatch=found.etag
+                )
+                begun = answer["Body"]
+            data: bytes = begun.read()
         if len(data) != end - start:
             raise Unavailable(f"{path}: {len(data)} bytes came of {end - start}")
         return data
@@ -288,6 +299,8 @@ def _store_error(error: ClientError, path: str) -> StoreError:
         return DiskFull(f"{path}: the store answered {code or status}")
     if code in _DENIED or status in (401, 403):
         return Denied(f"{path}: the store answered {code}")
+    if code in _NO_RANGE:
+        return NoRange(f"{path} was replaced while it was read")
     if code in _CHANGED:
         return Unavailable(f"{path} was replaced while it was read")
     return Unavailable(f"{path}: the store answered {code or status}")

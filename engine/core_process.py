@@ -47,8 +47,14 @@ CAN_NOT_START = (
 log = logging.getLogger("engine.core")
 
 
+SWITCH_S = 0.0005
+"""How long another thread (one that loads an adapter) keeps the interpreter from the step thread, which takes
+it back dozens of times a step; Python's own 5 ms would be added to the steps of all."""
+
+
 def main(arguments: list[str]) -> int:
     set_up_logs()
+    sys.setswitchinterval(SWITCH_S)
     settings = CoreSettings.model_validate_json(arguments[0])
     end_with(settings.server_pid)  # nobody looks at the socket while the model loads
     with _connected(settings) as transport, contextlib.ExitStack() as closing:

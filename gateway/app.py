@@ -33,6 +33,7 @@ from gateway.events import routes as events
 from gateway.inference import routes as inference
 from gateway.limits import routes as limits
 from gateway.members import routes as members
+from gateway.placement import routes as placement
 from gateway.principal import Admin, Principal
 from gateway.proofs import routes as proofs
 from gateway.receipts import routes as receipts
@@ -73,6 +74,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *rollouts.handlers,
     *retirement.handlers,
     *sharing.handlers,
+    *placement.handlers,
     *usage.handlers,
     *events.handlers,
     *traffic.handlers,

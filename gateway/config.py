@@ -78,6 +78,8 @@ class Settings(BaseSettings):
     upload_idle_h: float = Field(default=24.0, gt=0)  # a resumable upload goes so long after its last byte
     upload_age_h: float = Field(default=168.0, gt=0)  # and after its first
     proof_wait_s: float = Field(default=30.0, ge=0)  # an upload's answer waits for its proof, at most
+    tenant_placed_slots: int = Field(default=4, ge=0)  # that its placements may take, over all replicas
+    tenant_placed_bytes: int = Field(default=256 * 1024**2, ge=0)  # of their memory for adapters, the same
     key_cache_entries: int = 10_000
     key_cache_s: float = 10.0  # a cached key is looked up anew after this long; a change is seen sooner
     key_stale_s: float = Field(default=300.0, ge=0)  # a known key goes on so long while PostgreSQL is away

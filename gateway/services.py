@@ -35,6 +35,8 @@ from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.limits.service import LimitReports, LimitSettings
 from gateway.members.service import Members
+from gateway.placement.quota import Quota
+from gateway.placement.service import Placements
 from gateway.proofs.service import Proofs
 from gateway.receipts.opening import receipt_keys
 from gateway.receipts.service import Receipts
@@ -95,6 +97,7 @@ class Services:
     store_checks: StoreChecks
     sharing: Sharing
     replicas: Replicas
+    placements: Placements
     serving: Serving
 
     @property
@@ -170,6 +173,12 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             store_checks=StoreChecks(db, store, settings.store_url),
             sharing=Sharing(db, epochs, Base(base.base_id, base.name)),
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
+            placements=Placements(
+                db,
+                serving.registry,
+                base.base_id,
+                Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes),
+            ),
             serving=serving,
         )
 

@@ -35,6 +35,7 @@ class Shares:
     kept_adapters: int
     kept_most: float  # kept for one owner
     idle_s: float  # unused for longer: free for all
+    kept_until: Callable[[Entry], float]  # for its sake alone, while its owner has no more than its share
 
 
 class Claims:
@@ -77,7 +78,7 @@ class Claims:
             return True
         if victim.artefact in self._kept:
             return self._count[owner] < self._shares.kept_adapters
-        return victim.kept_until < self._now or self._count[owner] == 0
+        return self._shares.kept_until(victim) < self._now or self._count[owner] == 0
 
     def takeable(self, owner: str, size: int, lacking: float, candidates: list[Entry]) -> list[Entry]:
         """Of the candidates, those that an adapter of this owner may replace. If they are less than it lacks,
@@ -95,10 +96,10 @@ class Claims:
 
     def rank(self, victim: Entry) -> tuple[bool, bool, bool]:
         """Before worth counts: the unwanted go first, of owners above their share or long idle, not kept."""
-        is_kept = victim.artefact in self._kept or victim.kept_until >= self._now
+        is_kept = victim.artefact in self._kept or self._shares.kept_until(victim) >= self._now
         is_within_share = self._held[victim.owner] <= self._shares.most and not self._is_stale(victim)
         return (victim.users > 0, is_within_share, is_kept)
 
     def _is_stale(self, entry: Entry) -> bool:
-        is_idle = entry.users == 0 and entry.pins == 0 and entry.kept_until < self._now
+        is_idle = entry.users == 0 and entry.pins == 0 and self._shares.kept_until(entry) < self._now
         return is_idle and self._now - entry.used_at > self._shares.idle_s

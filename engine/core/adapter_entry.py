@@ -56,6 +56,8 @@ class Entry:
     hinted: bool = False  # a hint waits for it
     hint_by: float = float("inf")  # when the hint expects its first use
     kept_until: float = float("-inf")  # came by a hint: not evicted before its first use until then
+    placed_until: float = float("-inf")  # somebody asked for it to be kept until then, used or not
+    placed_on_device: bool = False  # in its slot, too
     leaving: bool = False  # nothing more is admitted on it, so that its host memory becomes free
     retiring: bool = False
 
@@ -71,6 +73,14 @@ class Entry:
     @property
     def owner(self) -> str:
         return self.ref.owner
+
+    @property
+    def host_kept_until(self) -> float:
+        return max(self.kept_until, self.placed_until)
+
+    @property
+    def slot_kept_until(self) -> float:
+        return max(self.kept_until, self.placed_until) if self.placed_on_device else self.kept_until
 
     @property
     def num_bytes(self) -> int:

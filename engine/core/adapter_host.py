@@ -29,6 +29,7 @@ class HostTier:
             kept_adapters=rules.kept_adapters,
             kept_most=budget_bytes * rules.kept_share,
             idle_s=rules.host_idle_s,
+            kept_until=attrgetter("host_kept_until"),
         )
 
     @property

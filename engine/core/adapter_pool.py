@@ -125,8 +125,7 @@ class AdapterPool:
 
     def num_bytes(self, artefact: str) -> int:
         """In host memory; 0 while it is absent."""
-        entry = self._entries.get(artefact)
-        return 0 if entry is None else entry.num_bytes
+        return 0 if (entry := self._entries.get(artefact)) is None else entry.num_bytes
 
     def unpin(self, ref: AdapterRef) -> None:
         entry = self._entries[ref.artefact]
@@ -155,6 +154,14 @@ class AdapterPool:
             entry.hint_by = max(due, entry.hint_by) if entry.hinted else due
             entry.hinted = True
             self._loads.want(entry)
+
+    def keep(self, ref: AdapterRef, until: float, *, on_device: bool) -> None:
+        """A hint came with the wish that the adapter stays; void where the hint was refused."""
+        if (entry := self._entries.get(ref.artefact)) is None:
+            return
+        entry.placed_until, entry.placed_on_device = until, on_device
+        self._note_change()
+        self._put_in_free_slot(entry)
 
     def retire(self, ref: AdapterRef) -> None:
         """Forgets it, here and on disk, as soon as no request wants it."""
@@ -270,6 +277,10 @@ class AdapterPool:
             self._no_place.add(entry.artefact)
         return place
 
+    def _put_in_free_slot(self, entry: Entry) -> None:
+        if self._slots.fill_free(entry, self._now):
+            self._tell(entry, Tier.DEVICE)
+
     def _stop_waiting_for_slot(self, entry: Entry) -> None:
         if self._slots.stop_waiting(entry):
             self._no_place.clear()
@@ -295,12 +306,7 @@ class AdapterPool:
         self._loads.finish(entry, 0 if loaded is None else loaded.num_bytes, self._now)
         if loaded is None:
             return self._fail_load(entry, done)
-        if loaded.num_bytes > self._config.host_budget_bytes:
-            error = "The adapter is larger than the host memory for adapters."
-            return self._fail_load(entry, LoadDone(done.adapter, None, error, is_fault=True))
-        budget = self._config.device_budget_bytes
-        if budget is not None and loaded.device_bytes > budget:
-            error = "The adapter is larger than the device memory for adapters."
+        if (error := self._config.too_large(loaded.num_bytes, loaded.device_bytes)) is not None:
             return self._fail_load(entry, LoadDone(done.adapter, None, error, is_fault=True))
         entry.loaded = loaded
         entry.served = False
@@ -312,6 +318,7 @@ class AdapterPool:
         self.counters.loads[loaded.found_in.value] += 1
         self._tell(entry, Tier.HOST, loaded.found_in)
         self._shrink_host(keep=entry)
+        self._put_in_free_slot(entry)
         self._retire_if_idle(entry)
         return done
 
@@ -388,10 +395,13 @@ class AdapterPool:
             )
         )
 
-    def _touch(self, entry: Entry) -> None:
-        self._num_uses += 1
+    def _note_change(self) -> None:
         self._slots.note_change()
         self._host.note_change()
+
+    def _touch(self, entry: Entry) -> None:
+        self._num_uses += 1
+        self._note_change()
         entry.used = self._num_uses
         entry.used_at = self._now
         entry.host_credit = self._host.clock

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from engine.core.adapter_claims import Aging, Claims, Shares
 from engine.core.adapter_entry import Entry, Reason, Wait
@@ -68,6 +69,7 @@ class SlotTable:
             kept_adapters=1,
             kept_most=total * rules.kept_share,
             idle_s=rules.slot_idle_s,
+            kept_until=attrgetter("slot_kept_until"),
         )
         self.used_bytes = 0
         self.epoch = 0  # moves whenever any slot's content does
@@ -103,6 +105,19 @@ class SlotTable:
         if place is None:
             self.waiting.setdefault(entry, Wait(now, now)).tried = now
         return place
+
+    def fill_free(self, entry: Entry, now: float) -> bool:
+        """Puts one that is to be kept on the device into an empty slot that is kept for nobody, if there is
+        one with room for its bytes: nobody makes way. With none it gets its slot by its first request."""
+        wanted = entry.placed_on_device and entry.placed_until >= now and not entry.leaving
+        if not wanted or entry.loaded is None or entry.slot is not None:
+            return False
+        empty = (n for n, s in enumerate(self._slots) if s.occupant is None and s.reserved_for is None)
+        number = next(empty, None)
+        if number is None or entry.device_bytes > self._free_bytes(entry):
+            return False
+        self.install(entry, Place(number), now)
+        return True
 
     def install(self, entry: Entry, place: Place, now: float) -> None:
         """Puts a loaded adapter into a place that `find` gave."""

@@ -48,9 +48,7 @@ class Arrivals:
             case StopChoice():
                 self._stop_choice(frame)
             case Prefetch():
-                now = self._core.clock()
-                due = math.inf if frame.within_ms is None else now + frame.within_ms / 1000
-                self._core.adapters.prefetch(frame.adapter, now, due)
+                self._prefetch(frame)
             case Retire():
                 self._core.adapters.retire(frame.adapter)
             case Look():
@@ -69,6 +67,14 @@ class Arrivals:
                 self._core.scheduler.charge_load(waiting[0].add.tenant, done.loaded.num_bytes)
             for request in waiting:
                 self._take_load(request, done)
+
+    def _prefetch(self, hint: Prefetch) -> None:
+        now = self._core.clock()
+        due = math.inf if hint.within_ms is None else now + hint.within_ms / 1000
+        self._core.adapters.prefetch(hint.adapter, now, due)
+        if hint.keep_ms is not None:
+            until = now + hint.keep_ms / 1000
+            self._core.adapters.keep(hint.adapter, until, on_device=hint.on_device)
 
     def _add(self, add: AddRequest) -> None:
         if self._open.get(add.request, add.attempt) is not None:

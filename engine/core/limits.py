@@ -97,6 +97,14 @@ class CoreConfig:
     def watermark_blocks(self) -> int:
         return math.ceil(self.num_blocks * self.watermark)
 
+    def too_large(self, host_bytes: int, device_bytes: int) -> str | None:
+        """Why an adapter can never be here, or None."""
+        if host_bytes > self.host_budget_bytes:
+            return "The adapter is larger than the host memory for adapters."
+        if self.device_budget_bytes is not None and device_bytes > self.device_budget_bytes:
+            return "The adapter is larger than the device memory for adapters."
+        return None
+
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold the KV of this many tokens."""
         return -(-num_tokens // self.block_size)

@@ -134,6 +134,10 @@ class Prefetch(msgspec.Struct, frozen=True, tag="prefetch"):
 
     adapter: AdapterRef
     within_ms: int | None = None  # its first use is expected by then; a load not begun by then is dropped
+    keep_ms: int | None = (
+        None  # from now on, its place in memory goes to others last (see `Entry.placed_until`)
+    )
+    on_device: bool = False  # kept so in a slot, too, and put into one that is free
 
 
 class Retire(msgspec.Struct, frozen=True, tag="retire"):

@@ -3,12 +3,13 @@ thread."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from adapters.base import BaseSpec
-from adapters.disk_cache import DiskCache, NotCached
+from adapters.disk_cache import FETCH_ATTEMPTS, DiskCache, NotCached
 from adapters.loader import HostAdapter, WrongBase, load
 from adapters.packed import PackedCorrupt
 from adapters.store import NotFound, StoreError
@@ -52,8 +53,7 @@ class AdapterFiles(Generic[P]):
         began = time.monotonic()
         try:
             near = self.is_near(adapter)
-            with self._cache.lease(adapter.owner, adapter.artefact, fetch=fetch) as path:
-                read = load(path, self._base)
+            read = self._read(adapter, fetch=fetch)
         except NotCached as error:
             raise NotNear from error
         except NotFound as error:
@@ -76,6 +76,18 @@ class AdapterFiles(Generic[P]):
             load_ms=load_ms,
             device_bytes=self._device_bytes(prepared) if self._device_bytes else 0,
         )
+
+    def _read(self, adapter: AdapterRef, *, fetch: bool) -> HostAdapter:
+        """Each byte is hashed once, on its way to memory. A file that broke on its way here is fetched once
+        more."""
+        for _ in range(FETCH_ATTEMPTS - 1 if fetch else 0):
+            with contextlib.suppress(PackedCorrupt):
+                return self._read_once(adapter, fetch=True)
+        return self._read_once(adapter, fetch=fetch)
+
+    def _read_once(self, adapter: AdapterRef, *, fetch: bool) -> HostAdapter:
+        with self._cache.lease(adapter.owner, adapter.artefact, fetch=fetch, check=False) as path:
+            return load(path, self._base, adapter.artefact)
 
     def forget(self, adapter: AdapterRef) -> None:
         self._cache.forget(adapter.owner, adapter.artefact)

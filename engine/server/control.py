@@ -40,6 +40,8 @@ class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Hint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     owner: str
     within_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_HINT_MS)] | None = None
+    keep_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_HINT_MS)] | None = None
+    on_device: bool = False
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,8 +82,11 @@ class Control(Controller):
 
     @post("/adapters/{artefact:str}/prefetch", status_code=202)
     async def prefetch(self, state: State, artefact: str, data: Hint) -> None:
-        """A hint: the adapter will be wanted soon, within so many milliseconds or it is too late."""
-        _client(state).prefetch(adapter_ref(artefact, data.owner), data.within_ms)
+        """A hint: the adapter will be wanted soon, within so many milliseconds or it is too late. `keep_ms`
+        has it stay that long while others come and go, as far as its owner's share goes; asked again, it
+        stays longer. `on_device`: in a slot, too."""
+        ref = adapter_ref(artefact, data.owner)
+        _client(state).prefetch(ref, data.within_ms, keep_ms=data.keep_ms, on_device=data.on_device)
 
     @get("/adapters/{artefact:str}")
     async def residency(self, state: State, artefact: str) -> Response[bytes]:

@@ -157,10 +157,17 @@ class CoreClient:
 
     # -- what the control routes do
 
-    def prefetch(self, adapter: AdapterRef, within_ms: int | None = None) -> None:
+    def prefetch(
+        self,
+        adapter: AdapterRef,
+        within_ms: int | None = None,
+        *,
+        keep_ms: int | None = None,
+        on_device: bool = False,
+    ) -> None:
         assert self.core is not None
         self._know(adapter)
-        self._send(Prefetch(adapter, within_ms))
+        self._send(Prefetch(adapter, within_ms, keep_ms, on_device))
 
     def retire(self, adapter: AdapterRef) -> None:
         assert self.core is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, text, tuple_, update
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, text, true, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.catalog.names import LIVE, ModelName
@@ -86,8 +86,11 @@ async def find_served(
     return (await session.execute(query)).one_or_none()
 
 
-async def list_served(session: TenantRead, line: Line, limit: int) -> Sequence[Row[str, int, datetime]]:
-    """(name, live version, created at) of the adapters that a bare name reaches, by name."""
+async def list_served(
+    session: TenantRead, line: Line, limit: int, *, after: str = "", allowed: frozenset[str] | None = None
+) -> Sequence[Row[str, int, datetime]]:
+    """(name, live version, created at) of the adapters that a bare name reaches, by name, after `after`, out
+    of `allowed` (None = all)."""
     query = (
         select(Adapter.name, AdapterVersion.number, AdapterVersion.created_at)
         .join(Alias, (Alias.adapter_id == Adapter.id) & (Alias.name == LIVE))
@@ -95,10 +98,12 @@ async def list_served(session: TenantRead, line: Line, limit: int) -> Sequence[R
             AdapterVersion,
             (AdapterVersion.adapter_id == Adapter.id) & (AdapterVersion.number == Alias.version),
         )
-        .where(*_of(line), AdapterVersion.state == VersionState.READY)
+        .where(*_of(line), AdapterVersion.state == VersionState.READY, Adapter.name > after)
         .order_by(Adapter.name)
         .limit(limit)
     )
+    if allowed is not None:
+        query = query.where(Adapter.name.in_(sorted(allowed)))
     return (await session.execute(query)).all()
 
 
@@ -366,13 +371,17 @@ def _of(line: Line) -> tuple[Any, ...]:
 
 
 def _adapters(line: Line, *, retired: bool = False) -> Select[Adapter, int]:
-    return (
-        select(Adapter, func.max(AdapterVersion.number))
-        .join(AdapterVersion, AdapterVersion.adapter_id == Adapter.id)
-        .where(*_of(line), is_restorable() if retired else AdapterVersion.state != VersionState.RETIRED)
-        .group_by(Adapter.id)
-        .order_by(Adapter.name)
+    """By name, each with its newest version: looked up for those of the page only, along both tables'
+    indexes."""
+    wanted = is_restorable() if retired else AdapterVersion.state != VersionState.RETIRED
+    newest = (
+        select(AdapterVersion.number)
+        .where(AdapterVersion.adapter_id == Adapter.id, wanted)
+        .order_by(AdapterVersion.number.desc())
+        .limit(1)
+        .lateral("newest")
     )
+    return select(Adapter, newest.c.number).join(newest, true()).where(*_of(line)).order_by(Adapter.name)
 
 
 async def _with_aliases(session: TenantRead, rows: Sequence[Row[Adapter, int]]) -> list[AdapterRow]:

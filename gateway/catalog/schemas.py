@@ -30,12 +30,16 @@ class ModelOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    """OpenAI's list. `has_more`: ask again with `after`, the last entry's id."""
+
     object: Literal["list"] = "list"
     data: list[ModelOut]
+    has_more: bool
 
     @classmethod
-    def of(cls, models: Sequence[Model]) -> ModelList:
-        return cls(data=[ModelOut.of(model) for model in models])
+    def of(cls, found: Sequence[Model], limit: int) -> ModelList:
+        """Of up to `limit` + 1 models."""
+        return cls(data=[ModelOut.of(model) for model in found[:limit]], has_more=len(found) > limit)
 
 
 class VersionOut(msgspec.Struct, frozen=True, kw_only=True):

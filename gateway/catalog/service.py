@@ -22,8 +22,9 @@ from gateway.sharing import repository as sharing
 
 __all__ = ["Catalog", "Model", "Resolved", "ResolvedAdapter"]
 
-MAX_MODELS_LISTED = 10_000
 CACHE_ENTRIES = 10_000
+MODELS_LISTED = 1_000
+"""In one answer; SDKs take it for all there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +67,44 @@ class Catalog:
             self.resolved.put(key, resolved, owner)
         return resolved.choose(principal.tenant, sticky) if isinstance(resolved, Weighted) else resolved
 
-    async def list_models(self, principal: Principal) -> list[Model]:
-        """The base, the tenant's own adapters that a bare name reaches and those that `owner/name` does, as
-        far as the key may use them."""
+    async def list_models(
+        self, principal: Principal, after: str = "", limit: int = MODELS_LISTED
+    ) -> list[Model]:
+        """The base first, then the tenant's own adapters that a bare name reaches, by name, then those that
+        `owner/name` does, as far as the key may use them; at most `limit`, those after the one named
+        `after`."""
         require_scope(principal, Action.USE)
-        line = Line(principal.tenant, self.base_id)
+        line, start = Line(principal.tenant, self.base_id), "" if self.is_reserved(after) else after
         async with self._database.tenant_reader(principal.tenant) as session:
             created_at = await repository.base_created_at(session, self.base_id)
-            rows = await repository.list_served(session, line, MAX_MODELS_LISTED)
-            theirs = await sharing.list_shared(session, self.base_id, None, MAX_MODELS_LISTED)
-        own = [self._model(principal.tenant_name, name, created) for name, _, created in rows]
-        shared = [self._model(each.owner, each.model, each.live_at) for each in theirs if each.live_at]
-        models = [self._base_model(created_at), *own, *shared][:MAX_MODELS_LISTED]
-        return [model for model in models if may(principal, Action.USE, model.id)]
+            rows = []
+            if "/" not in after:
+                rows = list(
+                    await repository.list_served(
+                        session, line, limit, after=start, allowed=principal.allowed_models
+                    )
+                )
+            own = [self._model(principal.tenant_name, name, created) for name, _, created in rows]
+            own = [model for model in own if may(principal, Action.USE, model.id)]
+            theirs = await self._list_shared(session, principal, after, limit - len(own))
+        first = [self._base_model(created_at)] if not after else []
+        first = [model for model in first if may(principal, Action.USE, model.id)]
+        return [*first, *own, *theirs][:limit]
+
+    async def _list_shared(
+        self, session: TenantRead, principal: Principal, after: str, limit: int
+    ) -> list[Model]:
+        """Of other tenants, as `owner/name`, those after the one named `after`."""
+        owner, _, name = after.partition("/") if "/" in after else ("", "", "")
+        found: list[Model] = []
+        while len(found) < limit:
+            page = await sharing.list_shared(session, self.base_id, (owner, name), MODELS_LISTED)
+            served = [self._model(each.owner, each.model, each.live_at) for each in page if each.live_at]
+            found += [model for model in served if may(principal, Action.USE, model.id)]
+            if len(page) < MODELS_LISTED:
+                break
+            owner, name = page[-1].owner, page[-1].name
+        return found[:limit]
 
     async def get_model(self, principal: Principal, model: str) -> Model:
         """One of them, or a version by `name@3` or `owner/name@3`; raises `ModelNotFound`."""

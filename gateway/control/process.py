@@ -29,6 +29,8 @@ from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.limits.budget_watch import BudgetWatch
 from gateway.limits.redis_store import RedisStore
+from gateway.placement.quota import Quota
+from gateway.placement.reconciler import Placer
 from gateway.proofs.proving import Prover
 from gateway.proofs.sweeping import Sweep
 from gateway.redis import connect
@@ -153,6 +155,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                     jobs.append(_budgets(BudgetWatch(db, reservations, publish)))
                     jobs.append(Job("prove", ROUND_S, sweep.run_once))
                     jobs.append(Job("step_rollouts", ROLLOUTS_S, stepper.run_once))
+                    jobs.append(_placing(settings, db, base_id, fleet))
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
@@ -195,6 +198,17 @@ def _jobs(db: Database) -> list[Job]:
         Job("give_up_uncounted", HOURLY_S, lambda: _give_up(db)),
         Job("expire_uploads", UPLOADS_S, lambda: delete_expired(db)),
     ]
+
+
+def _placing(settings: Settings, db: Database, base_id: str, fleet: Fleet) -> Job:
+    quota = Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes)
+    placer = Placer(db, fleet.registry, base_id, quota)
+
+    async def place() -> int:
+        await placer.run_once()
+        return 0  # calls that renew what is kept are no news
+
+    return Job("place", ROUND_S, place)
 
 
 def _replica_jobs(db: Database, base_id: str, fleet: Fleet, reconciler: Reconciler) -> list[Job]:

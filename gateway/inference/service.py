@@ -52,6 +52,9 @@ from gateway.usage.journal import Journal, JournalFailed
 
 log = structlog.get_logger(__name__)
 
+MAX_HINTS = 256
+"""Under way at a time; without one a request's adapter is loaded when it gets there."""
+
 _DECODE: dict[Endpoint, Callable[[bytes], InferenceRequest]] = {
     Endpoint.CHAT: wire.decode_chat,
     Endpoint.COMPLETIONS: wire.decode_completion,
@@ -277,7 +280,9 @@ class Walk:
         )
         trace.original = call.request_id
         parts.dispatcher.aim(call)
-        await parts.limiter.reserve(reservation, call.tokens, parts.dispatcher.ticket(call))
+        ticket = parts.dispatcher.ticket(call)  # before the hint, which makes the load look done
+        self._hint(call)
+        await parts.limiter.reserve(reservation, call.tokens, ticket)
         if reservation.epoch != asked.principal.epoch:  # something of the tenant changed since it was read
             principal = await self._current(door, asked.principal, reservation)
             sticky = partial(sticky_of, door.scope, asked.request, door.request_id)
@@ -286,7 +291,7 @@ class Walk:
             parts.dispatcher.aim(call)
             if visit.keeping is not None:
                 visit.keeping.forgo_cache()  # it was asked under what the tenant was
-        self._hint(call)
+            self._hint(call)
         return call
 
     async def _current(self, door: Door, principal: Principal, reservation: Reservation) -> Principal:
@@ -299,10 +304,14 @@ class Walk:
         return now
 
     def _hint(self, call: Call) -> None:
-        """The adapter's load begins now, while the request waits."""
+        """The adapter's load begins now, while the request's limits are asked and it waits. None where it
+        lies already, or was asked for within the last seconds; nobody waits for it. What a refused request
+        loads is charged to its owner's rate at the replica, of which half is left to requests."""
         adapter = call.resolved.adapter
         replica = self._parts.registry.choose(call.want) if adapter else None
         if adapter is None or replica is None or replica.residency(adapter.artefact) >= IN_HOST:
+            return
+        if len(self._hints) >= MAX_HINTS:
             return
         task = asyncio.create_task(hint(replica, adapter.artefact, str(adapter.owner)))
         self._hints.add(task)

@@ -25,6 +25,8 @@ from gateway.models.budget import BudgetRow
 from gateway.models.journal_cursor import JournalCursor
 from gateway.models.member import Member
 from gateway.models.offboarding import Offboarding, OffboardingState
+from gateway.models.placement import Placement, PlacementTier
+from gateway.models.placement_quota import PlacementQuota
 from gateway.models.pool_rule import PoolRule
 from gateway.models.price import Price
 from gateway.models.price_book_version import PriceBookVersion
@@ -79,6 +81,9 @@ __all__ = [
     "Member",
     "Offboarding",
     "OffboardingState",
+    "Placement",
+    "PlacementQuota",
+    "PlacementTier",
     "PoolRule",
     "Price",
     "PriceBookVersion",

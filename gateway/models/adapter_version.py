@@ -41,6 +41,7 @@ class AdapterVersion(Base):
             "purges_at",
             postgresql_where=text("purges_at IS NOT NULL AND purged_at IS NULL"),
         ),
+        Index("adapter_versions_by_artefact", "artefact"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)

@@ -124,6 +124,7 @@ class ReplicaView:
     base_digest: str | None = None  # weights, dtype and quantization; None = it doesn't say
     ready: bool = True
     num_slots: int | None = None  # for adapters; None = it doesn't say
+    sequence: int = 0  # of this picture, in the replica's present life; 0 = it doesn't say
 
 
 class Purge(Enum):
@@ -202,6 +203,11 @@ class Driver(Protocol):
         `NoVerdict`, and `UpstreamFailed` when no answer is to be had."""
         ...
 
+    async def keep(self, artefact: str, owner: str, keep_ms: int, *, on_device: bool) -> None:
+        """As `prefetch`, with the wish that it stays there for so long, in a slot too if `on_device`; to be
+        asked again before that is over. Raises `UpstreamFailed`."""
+        ...
+
     async def retire(self, artefact: str, owner: str) -> None:
         """The adapter is wanted no more: forget it once nothing runs on it; raises `UpstreamFailed`."""
         ...
@@ -242,6 +248,7 @@ class _Core(msgspec.Struct):
 
 
 class _State(_Stats):
+    sequence: int = 0
     core: _Core | None = None
     stats: _Stats | None = None
     base_id: str | None = None
@@ -268,4 +275,5 @@ def read_view(state: bytes) -> ReplicaView:
         base_digest=said.base_digest,
         ready=said.ready and not said.draining,
         num_slots=said.core.num_slots if said.core is not None else None,
+        sequence=said.sequence,
     )

@@ -63,6 +63,8 @@ class Registry:
         self._none_since: float | None = None
         self._pools: dict[str, tuple[Replica, ...]] = {}
         self.rules: tuple[PoolRule, ...] = ()
+        self.on_view: Callable[[Replica, ReplicaView], None] | None = None
+        """Hears each state of a replica (on it by then), and the one before."""
         self.set_replicas(replicas)
 
     @property
@@ -144,6 +146,10 @@ class Registry:
         for replica in self._replicas:
             replica.elsewhere, replica.elsewhere_tokens = loads.get(replica.url, (0, 0))
 
+    def members(self, pool: str) -> tuple[Replica, ...]:
+        """All of a pool that new requests may go to, those included that can take none at the moment."""
+        return self._pools.get(pool, ())
+
     def likely(self, artefact: str) -> Replica | None:
         """Where a request for the adapter will most likely go: the target of the prefetch hint."""
         return self.choose(Want(artefact))
@@ -204,8 +210,11 @@ class Registry:
             return
         was = (replica.healthy, replica.unfit)
         if view is not None:
+            before = replica.view
             replica.see(view)
             self._judge(replica)
+            if self.on_view is not None:
+                self.on_view(replica, before)
         replica.healthy = view is not None
         if was[0] and view is None:
             replica.life += 1

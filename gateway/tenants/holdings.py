@@ -32,6 +32,8 @@ PURGED_TABLES: Final = frozenset(
         "pool_rules",
         "uploads",
         "storage_holds",
+        "placements",
+        "placement_quotas",
     }
 )
 

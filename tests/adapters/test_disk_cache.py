@@ -30,13 +30,13 @@ class CountingStore(FolderStore):
         self.damage = 0  # the next so many fetches arrive with a changed byte
         self.failures: list[Exception] = []
 
-    def fetch_file(self, path: str, target: Path) -> None:
+    def fetch_file(self, path: str, target: Path, *, durable: bool = True) -> None:
         self.fetches.append(path)
         time.sleep(self.delay_s)
         if self.failures:
             target.write_bytes(b"half")
             raise self.failures.pop(0)
-        super().fetch_file(path, target)
+        super().fetch_file(path, target, durable=durable)
         if self.damage:
             self.damage -= 1
             whole = bytearray(target.read_bytes())

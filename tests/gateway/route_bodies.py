@@ -12,6 +12,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "post /members/{member_id}/tokens": {"name": "x"},
     "patch /keys/{key_id}/limits": {"max_parallel": 1},
     "put /adapters/{name}/shares/{recipient}": {},
+    "put /adapters/{name}/placement": {"replicas": 2},
     "patch /adapters/{name}/limits": {"max_parallel": 1},
     **{f"post /adapters/{{name}}{rest}/restore": {} for rest in ("", "/versions/{number}")},
     **{f"post /adapters/{{name}}{rest}/purge": {"confirm": "x"} for rest in ("", "/versions/{number}")},

@@ -18,7 +18,7 @@ from tests.gateway.test_foreign_ids import Owner, _owner
 Client = TestClient[Any]
 
 NOT_PAGED = {
-    "/v1/models": "OpenAI's list, which has no pages: SDKs read it whole; at most 10,000 adapters",
+    "/v1/models": "OpenAI's list, which has no pages: SDKs read it whole; 1,000 adapters, more by `after`",
     "/v1/usage": "a report with sums over all of it, bounded by its window and refused beyond",
     "/api/v1/tenants/{tenant}/usage": "the same",
     "/v1/usage/shared-adapters": "the same, and at most 10,000 rows",
@@ -31,6 +31,7 @@ NOT_PAGED = {
     "/v1/metrics/requests": "a report in at most 1,500 steps",
     "/api/v1/tenants/{tenant}/metrics/requests": "the same",
     "/api/v1/metrics/requests": "the same",
+    "/api/v1/placement/moves": "the last that happened: 1,000 are kept, none has a place to go on from",
     "/api/v1/audit/export": "a file, streamed",
     "/api/v1/tenants/{tenant}/audit/export": "a file, streamed",
 }
@@ -103,6 +104,20 @@ def walk(client: Client, url: str, headers: dict[str, str], **query: Any) -> lis
         assert (cursor is not None) == page.json()["has_more"]
         if cursor is None:
             return found
+
+
+def test_models_come_whole_or_on_from_the_last(client: Client, owner: Owner) -> None:
+    def page(**query: Any) -> tuple[list[str], bool]:
+        body = client.get("/v1/models", params=query, headers=owner.headers).json()
+        return [model["id"] for model in body["data"]], body["has_more"]
+
+    base = client.app.state.services.catalog.base.name
+    assert page() == ([base, owner.adapter], False)
+    assert page(limit=1) == ([base], True)
+    assert page(limit=1, after=base) == ([owner.adapter], False)
+    assert page(after=owner.adapter) == ([], False)
+    for query in ({"limit": 0}, {"limit": 1_001}, {"after": "no name"}):
+        assert client.get("/v1/models", params=query, headers=owner.headers).status_code == 400
 
 
 async def test_keys_page_and_filter(client: Client, operator: Operator, tenant: TenantId) -> None:

@@ -153,6 +153,12 @@ class MotetDriver:
             raise NoVerdict(problem.code[:64], problem.detail[:200])
         return _decoded(_VERDICT, _expect(status, body, path))
 
+    async def keep(self, artefact: str, owner: str, keep_ms: int, *, on_device: bool) -> None:
+        path = f"/internal/adapters/{artefact}/prefetch"
+        wish = {"owner": owner, "keep_ms": keep_ms, "on_device": on_device}
+        status, body = await self._call("POST", path, json=wish)
+        _expect(status, body, path)
+
     async def retire(self, artefact: str, owner: str) -> None:
         # the engine knows the owner of those in use; its disk may hold others, from before it started
         path = f"/internal/adapters/{artefact}"

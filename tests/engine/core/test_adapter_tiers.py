@@ -344,3 +344,48 @@ def test_a_snapshot_counts_what_is_there() -> None:
     assert state.loading == {"disk": 0, "store": 1}
     assert state.loads == {"disk": 0, "store": 2}
     assert state.owners[0].slots == 1
+
+
+def test_what_is_placed_stays_while_others_churn_until_its_time_is_over() -> None:
+    """One idle adapter of `a`, held by a hint, beside a crowd of `b` that has something already."""
+    pool, runner, _ = pool_of(num_slots=4, host=4_000, rules=AdapterRules(kept_share=0.0, host_idle_s=5.0))
+    pool.prefetch(ref("kept", "a"), 0.0)
+    pool.keep(ref("kept", "a"), 100.0, on_device=True)
+    pool.poll(0.0)
+    pool.poll(0.0)
+    assert "kept" in runner.slots.values()  # without a request
+    for number in range(12):
+        now = 20.0 + number
+        pool.enter(ref(f"b{number}", "b"), now)
+        pool.poll(now)
+        pool.poll(now)
+        assert pool.can_pin(ref(f"b{number}", "b"), now)
+        pool.pin(ref(f"b{number}", "b"), now)
+        pool.unpin(ref(f"b{number}", "b"))
+        pool.leave(f"b{number}")
+        assert "kept" in pool.host
+        assert "kept" in pool.device
+    pool.keep(ref("kept", "a"), 30.0, on_device=False)  # asked again: until when is what was said last
+    for number in range(12, 18):
+        now = 110.0 + number
+        pool.enter(ref(f"b{number}", "b"), now)
+        pool.poll(now)
+        pool.poll(now)
+        pool.leave(f"b{number}")
+    assert "kept" not in pool.host
+
+
+def test_what_is_placed_gives_way_beyond_its_owners_share_and_locks_nobody_out() -> None:
+    pool, _, _ = pool_of(num_slots=4, host=4_000, rules=AdapterRules(kept_share=0.0, owner_share=0.5))
+    for name in ("a0", "a1", "a2", "a3"):
+        pool.prefetch(ref(name, "a"), 0.0)
+        pool.keep(ref(name, "a"), 1_000.0, on_device=False)
+        pool.poll(0.0)
+        pool.poll(0.0)
+    assert len(pool.host) == 4
+    for number in range(2):
+        pool.enter(ref(f"b{number}", "b"), 1.0)
+        pool.poll(1.0)
+        pool.poll(1.0)
+    assert {"b0", "b1"} <= set(pool.host)  # all that is above the share of `a`
+    pool.keep(ref("unknown", "a"), 1_000.0, on_device=True)  # a hint that was refused: nothing to keep

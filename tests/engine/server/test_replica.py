@@ -179,6 +179,10 @@ def test_adapters_by_the_control_api(engine_server: EngineServer) -> None:
     )
     assert hint.status_code == 202
     wait_for(lambda: artefact in state(engine_server)["stats"]["host"], 10)
+    kept = {"owner": OWNER, "keep_ms": 60_000, "on_device": True}
+    httpx.delete(f"{url}/{artefact}", headers=headers)
+    assert httpx.post(f"{url}/{artefact}/prefetch", json=kept, headers=headers).status_code == 202
+    wait_for(lambda: artefact in state(engine_server)["stats"]["device"], 10)
     missing = httpx.put(f"{url}/{'0' * 64}", json={"owner": OWNER}, headers=headers, timeout=30)
     assert (missing.status_code, missing.json()["code"]) == (503, "adapter_unavailable")
 

@@ -15,7 +15,7 @@ import pytest
 from gateway.errors import ApiError
 from gateway.inference.client import ClientPatience
 from gateway.inference.dispatch import Patience
-from tests.gateway.inference.conftest import ADAPTER, Worker, cut_receipt, until
+from tests.gateway.inference.conftest import ADAPTER, BASE_NAME, Worker, cut_receipt, until
 from tests.gateway.inference.upstream import Upstream
 
 MakeWorker = Callable[..., Awaitable[Worker]]
@@ -325,6 +325,18 @@ async def test_the_prefetch_hint_names_the_owner(
     await until(lambda: upstream.prefetched)
     assert upstream.prefetched == [ADAPTER]
     await worker.settled()
+
+
+async def test_the_hint_goes_out_before_limits_are_asked_and_once(
+    worker: Worker, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
+    worker.limit(tokens_per_minute=2000)
+    assert (await post(http, worker, ask(max_tokens=1900, model=BASE_NAME)))[0] == 200
+    assert upstream.prefetched == []
+    assert [(await post(http, worker, ask(max_tokens=1900)))[0] for _ in range(3)] == [429] * 3
+    await until(lambda: upstream.prefetched)
+    await worker.settled()
+    assert upstream.prefetched == [ADAPTER]
 
 
 async def test_the_deep_probe_is_a_real_completion_that_bills_nobody(

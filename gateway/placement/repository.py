@@ -1,0 +1,200 @@
+"""All SQL of placements. A tenant's own session sees its own rows; operators' and control's see all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Row, Select, delete, func, select, text
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gateway.catalog.names import LIVE
+from gateway.catalog.repository import Line
+from gateway.db import SystemRead, SystemWrite, TenantWrite
+from gateway.models import Adapter, AdapterVersion, Alias, Placement, PlacementQuota, VersionState
+from gateway.paging import Order
+from gateway.principal import TenantId
+
+BY_ARTEFACT: Order[tuple[str]] = Order("placement", str)
+MOST_PLACED: Final = 2_000
+"""Placements that control applies, of the base's, oldest first."""
+LAST_ATTEMPTS: Final = 20_000
+"""Of the ledger: what they were for is hot."""
+HALF_LIFE_S: Final = 600.0
+"""An attempt counts half as much when another ended so much later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A placement and the version that it stands for now."""
+
+    placement: Placement
+    adapter: str
+    version: int
+    artefact: str
+    num_bytes: int
+
+    @property
+    def bytes_wanted(self) -> int:
+        return self.num_bytes * self.placement.replicas
+
+    @property
+    def slots_wanted(self) -> int:
+        return self.placement.replicas if self.placement.tier == "device" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """An adapter that was asked for lately."""
+
+    artefact: str
+    owner: UUID
+    adapter: str
+
+
+async def find(session: AsyncSession, line: Line, name: str) -> Placement | None:
+    query = (
+        select(Placement)
+        .join(Adapter, Adapter.id == Placement.adapter_id)
+        .where(Adapter.tenant_id == line.tenant, Adapter.base_id == line.base_id, Adapter.name == name)
+    )
+    return await session.scalar(query)
+
+
+async def standing(session: AsyncSession, line: Line, name: str) -> tuple[int, str] | None:
+    """(number, artefact) of the ready version that the adapter's placement means, or `live` without one."""
+    number = func.coalesce(Placement.version, Alias.version)
+    query = (
+        select(AdapterVersion.number, AdapterVersion.artefact)
+        .select_from(Adapter)
+        .outerjoin(Placement, Placement.adapter_id == Adapter.id)
+        .outerjoin(Alias, (Alias.adapter_id == Adapter.id) & (Alias.name == LIVE))
+        .join(AdapterVersion, (AdapterVersion.adapter_id == Adapter.id) & (AdapterVersion.number == number))
+        .where(Adapter.tenant_id == line.tenant, Adapter.base_id == line.base_id, Adapter.name == name)
+        .where(AdapterVersion.state == VersionState.READY)
+    )
+    row = (await session.execute(query)).first()
+    return None if row is None else (row[0], row[1])
+
+
+async def put(session: TenantWrite, adapter: Adapter, values: dict[str, Any]) -> None:
+    row = {"adapter_id": adapter.id, "tenant_id": adapter.tenant_id, **values}
+    await session.execute(
+        insert(Placement)
+        .values(row)
+        .on_conflict_do_update(index_elements=["adapter_id"], set_={**values, "updated_at": func.now()})
+    )
+
+
+async def remove(session: TenantWrite, adapter: Adapter) -> bool:
+    gone = await session.execute(
+        delete(Placement).where(Placement.adapter_id == adapter.id).returning(Placement.adapter_id)
+    )
+    return gone.first() is not None
+
+
+async def lock_tenant(session: TenantWrite, tenant: TenantId) -> None:
+    """Until the transaction ends nobody else changes what the tenant has placed."""
+    await session.execute(
+        text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"), {"key": f"placements {tenant}"}
+    )
+
+
+async def placed_by(session: AsyncSession, line: Line) -> list[Placed]:
+    """What the tenant has placed, of versions that may serve; oldest first."""
+    rows = await session.execute(_placed(line.base_id).where(Placement.tenant_id == line.tenant))
+    return [Placed(*row) for row in rows]
+
+
+async def placed(session: SystemRead, base_id: str) -> list[Placed]:
+    """All tenants', oldest first."""
+    rows = await session.execute(_placed(base_id).limit(MOST_PLACED))
+    return [Placed(*row) for row in rows]
+
+
+async def named(
+    session: SystemRead, base_id: str, artefacts: Collection[str]
+) -> Sequence[Row[str, UUID, str, int]]:
+    """(artefact, owner, adapter, version) of versions that are not retired; the newest where one artefact has
+    several."""
+    query = (
+        select(AdapterVersion.artefact, Adapter.tenant_id, Adapter.name, AdapterVersion.number)
+        .join(Adapter, Adapter.id == AdapterVersion.adapter_id)
+        .where(
+            AdapterVersion.artefact.in_(artefacts),
+            Adapter.base_id == base_id,
+            AdapterVersion.state != VersionState.RETIRED,
+        )
+        .order_by(AdapterVersion.artefact, AdapterVersion.number)
+    )
+    return (await session.execute(query)).all()
+
+
+async def quota(session: AsyncSession, tenant: TenantId) -> PlacementQuota | None:
+    """None: the default holds."""
+    return await session.get(PlacementQuota, tenant)
+
+
+async def quotas(session: SystemRead, tenants: Collection[UUID]) -> dict[UUID, PlacementQuota]:
+    """Those that differ from the default."""
+    query = select(PlacementQuota).where(PlacementQuota.tenant_id.in_(tenants))
+    return {row.tenant_id: row for row in await session.scalars(query)}
+
+
+async def set_quota(session: SystemWrite, tenant: TenantId, slots: int, num_bytes: int) -> None:
+    values = {"slots": slots, "bytes": num_bytes}
+    await session.execute(
+        insert(PlacementQuota)
+        .values(tenant_id=tenant, **values)
+        .on_conflict_do_update(index_elements=["tenant_id"], set_={**values, "updated_at": func.now()})
+    )
+
+
+_HOT = text(
+    """
+    WITH last AS (
+      SELECT owner_id, artefact, adapter_name, ended_at, purpose FROM usage_ledger
+      WHERE base_id = :base_id ORDER BY request_id DESC LIMIT :attempts
+    )
+    SELECT artefact, owner_id, min(adapter_name)
+    FROM last, (SELECT max(ended_at) AS at FROM last) newest
+    WHERE artefact IS NOT NULL AND owner_id IS NOT NULL AND purpose = 'tenant'
+      AND EXISTS (
+        SELECT FROM adapter_versions v
+        WHERE v.tenant_id = owner_id AND v.artefact = last.artefact AND v.state = 'ready'
+      )
+    GROUP BY artefact, owner_id
+    ORDER BY sum(power(2.0, -least(extract(epoch FROM newest.at - ended_at), 36000.0) / :half_life_s)) DESC,
+             artefact
+    LIMIT :most
+    """
+)
+
+
+async def hot(session: SystemRead, base_id: str, most: int) -> list[Heat]:
+    """What was asked for lately, hottest first: off the end of the ledger, so that it outlives everybody's
+    memory, and costs the same however much is asked for."""
+    given = {"base_id": base_id, "attempts": LAST_ATTEMPTS, "half_life_s": HALF_LIFE_S, "most": most}
+    rows = await session.execute(_HOT, given)
+    return [Heat(artefact, owner, name or "") for artefact, owner, name in rows]
+
+
+def _placed(base_id: str) -> Select[Placement, str, int, str, int]:
+    number = func.coalesce(Placement.version, Alias.version)
+    return (
+        select(
+            Placement,
+            Adapter.name,
+            AdapterVersion.number,
+            AdapterVersion.artefact,
+            AdapterVersion.num_bytes,
+        )
+        .join(Adapter, Adapter.id == Placement.adapter_id)
+        .outerjoin(Alias, (Alias.adapter_id == Adapter.id) & (Alias.name == LIVE))
+        .join(AdapterVersion, (AdapterVersion.adapter_id == Adapter.id) & (AdapterVersion.number == number))
+        .where(Adapter.base_id == base_id, AdapterVersion.state == VersionState.READY)
+        .order_by(Placement.created_at, Placement.adapter_id)
+    )

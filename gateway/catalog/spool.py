@@ -32,13 +32,14 @@ def spool_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        log.exception("upload_disk_failed")
         if error.errno in _FULL:
+            log.error("upload_disk_full")  # noqa: TRY400  the stack would tell nothing
             raise Unavailable(
                 "The gateway's disk has no room for the upload now. Try again later.",
                 retry_after_s=_FULL_RETRY_S,
                 code="disk_full",
             ) from error
+        log.exception("upload_disk_failed")
         raise Unavailable("The gateway cannot keep the upload now. Try again shortly.") from error
 
 

@@ -52,6 +52,9 @@ class EnginePlan:
             "MOTET_ENGINE_DTYPE": self.dtype,
             "MOTET_ENGINE_SLOTS": str(self.slots),
             "MOTET_ENGINE_DRAIN_S": str(DRAIN_S),
+            "MOTET_ENGINE_PROOF_LONGEST": os.environ.get(
+                "MOTET_ENGINE_PROOF_LONGEST", "asked"
+            ),  # minutes here
             "MOTET_JOURNAL_DIR": str(self.home.journal(name)),
             "MOTET_ENGINE_CACHE_DIR": str(self.home.adapter_cache(replica)),
             "MOTET_CACHE_DIR": os.environ.get("MOTET_CACHE_DIR", str(self.home.cache)),  # built kernels

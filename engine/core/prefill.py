@@ -58,10 +58,15 @@ class Prefill:
                 room, wanting
             )  # whatever it takes: nobody is held up, and somebody has to get on
         elif self._overdraft.is_due(step):
-            late = [s for s in wanting if s not in self._given and is_overdue(s, step)]
+            late = [s for s in wanting if s not in self._given and self._may_overdraw(s, step)]
             if self._give_piece(room, late):
                 self._overdraft.use(step, for_prompts=True)
         return self._given
+
+    def _may_overdraw(self, sequence: Sequence, step: int) -> bool:
+        """A proof not before it has waited for long."""
+        is_new = self._now - sequence.request.arrived < self._config.aging_s
+        return is_overdue(sequence, step) and not (sequence.yields and is_new)
 
     def _queues(self, wanting: list[Sequence]) -> dict[str, deque[Sequence]]:
         queues: dict[str, deque[Sequence]] = {}

@@ -27,7 +27,7 @@ from engine.core.request import Sequence
 from engine.core.step_cost import StepCost, StepLoad
 
 OWN_STRETCH: Final = 4.0
-YIELDING_STRETCH: Final = 1.1
+YIELDING_STRETCH: Final = 1.08
 FULL_STRETCH: Final = 2.0
 """So that a newcomer waits for no step of seconds, which a full one at the end of a long context may take."""
 SHORT_CONTEXT: Final = 256

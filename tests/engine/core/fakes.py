@@ -25,6 +25,7 @@ from engine.core.protocol import (
     AddRequest,
     Ended,
     FromCore,
+    Purpose,
     Sampling,
     ServiceClass,
     Stats,
@@ -348,6 +349,7 @@ class Ask:
     deadline_ms: int | None = None
     confirm: bool = False
     sampling: Sampling | None = None
+    purpose: Purpose = Purpose.TENANT
 
 
 def add(request: str, prompt: Sequence[int], ask: Ask = Ask()) -> AddRequest:
@@ -366,4 +368,5 @@ def add(request: str, prompt: Sequence[int], ask: Ask = Ask()) -> AddRequest:
         service_class=ask.service_class,
         deadline_ms=ask.deadline_ms,
         confirm_choices=ask.confirm,
+        purpose=ask.purpose,
     )

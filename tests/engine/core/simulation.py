@@ -16,7 +16,7 @@ from engine.core.adapter_pool import AdapterPool
 from engine.core.block_pool import BlockPool
 from engine.core.limits import CoreConfig
 from engine.core.plan import BASE_SLOT
-from engine.core.protocol import AdapterRef, AddRequest, Sampling, ServiceClass
+from engine.core.protocol import AdapterRef, AddRequest, Purpose, Sampling, ServiceClass
 from engine.core.request import Request, Sequence, State
 from engine.core.scheduler import Chunk, Scheduler
 from engine.core.step_cost import StepLoad
@@ -68,6 +68,7 @@ class Client:
     starts_s: float = 0.0
     stops_s: float = float("inf")
     pauses_s: float = 0.0
+    purpose: Purpose = Purpose.TENANT
 
 
 @dataclass
@@ -187,13 +188,14 @@ class Simulation:
             prompt=[number] * client.prompt,
             sampling=Sampling(max_tokens=client.outputs, seed=1),
             service_class=client.service_class,
+            purpose=client.purpose,
         )
         request = Request(add, "base", number, self.now)
         answer = Answer(client, self.now)
         self.answers.append(answer)
         self._open[request.sequences[0]] = answer
         if ref is not None:
-            self.adapters.enter(ref, self.now)
+            self.adapters.enter(ref, self.now, yields=add.yields)
         self.scheduler.add(request)
 
     def _run(self, chunks: list[Chunk]) -> None:
@@ -227,7 +229,7 @@ class Simulation:
         self.scheduler.remove(sequence)
         assert sequence.state is State.FINISHED
         if sequence.request.artefact is not None:
-            self.adapters.leave(sequence.request.artefact)
+            self.adapters.leave(sequence.request.artefact, yields=sequence.yields)
         client = self._open.pop(sequence).client
         again = self.now + client.pauses_s * self._dice.uniform(0.5, 1.5)
         if again < client.stops_s:

@@ -161,7 +161,8 @@ def test_a_purge_leaves_nothing_and_says_what_holds_it(
     body = {"model": "m", "prompt": "a", "max_tokens": 900, "ignore_eos": True, "stream": True}
     using = headers | {"x-motet-artefact": artefact, "x-motet-owner": OWNER}
     with httpx.stream("POST", f"{server.url}/v1/completions", json=body, headers=using) as stream:
-        next(stream.iter_raw())
+        chunks = stream.iter_raw()
+        next(chunks)
         held = httpx.get(url, headers=headers).json()
         assert held == {"artefact": artefact, "device": True, "host": True, "disk": True, "requests": 1}
         refused = httpx.delete(f"{url}?purge=1&owner={OWNER}", headers=headers, timeout=60)

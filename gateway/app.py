@@ -41,6 +41,7 @@ from gateway.services import Services, open_services
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
 from gateway.traffic import routes as traffic
+from gateway.upgrades import routes as upgrades
 from gateway.usage import routes as usage
 from gateway.webhooks import routes as webhooks
 
@@ -78,6 +79,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *members.handlers,
     *audit.handlers,
     *replicas.handlers,
+    *upgrades.handlers,
     *retention.handlers,
     *price_book.handlers,
     *rerating.handlers,

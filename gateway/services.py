@@ -43,6 +43,7 @@ from gateway.retention.service import Retention
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
+from gateway.upgrades.service import Upgrades
 from gateway.webhooks.opening import open_webhooks
 from gateway.webhooks.service import Webhooks
 
@@ -79,6 +80,7 @@ class Services:
     lifecycle: Lifecycle
     proofs: Proofs
     replicas: Replicas
+    upgrades: Upgrades
     serving: Serving
 
     @property
@@ -143,6 +145,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             lifecycle=parts.lifecycle,
             proofs=parts.proofs,
             replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
+            upgrades=Upgrades(db, base.base_id, settled=bool(settings.base_digests)),
             serving=serving,
         )
 

@@ -8,13 +8,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, text, tuple_, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    and_,
+    case,
+    delete,
+    func,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.postgresql import array, insert
 
 from gateway.catalog.names import LIVE, ModelName
 from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
 from gateway.errors import Conflict
-from gateway.models import Adapter, AdapterVersion, Alias, BaseModel, Tenant, VersionState
+from gateway.models import Adapter, AdapterProof, AdapterVersion, Alias, BaseModel, Tenant, VersionState
 from gateway.paging import Order, starts_with
 from gateway.principal import TenantId
 
@@ -64,10 +78,20 @@ async def base_created_at(session: TenantRead, base_id: str) -> datetime:
 
 async def find_served(
     session: TenantRead, line: Line, model: ModelName
-) -> Row[int, str, datetime, Adapter] | None:
-    """(number, artefact, created_at, its adapter) of the ready version that `model` names."""
+) -> Row[int, str, datetime, Adapter, list[str] | None] | None:
+    """(number, artefact, created_at, its adapter, digests) of the ready version that `model` names. `digests`
+    are of the weights that it was proved on; None: it is older than proofs."""
+    held = func.array_agg(AdapterProof.base_digest).filter(AdapterProof.passed)
+    passed = func.coalesce(held, array([], type_=Text))
+    proved = select(case((func.count() > 0, passed))).where(AdapterProof.version_id == AdapterVersion.id)
     query = (
-        select(AdapterVersion.number, AdapterVersion.artefact, AdapterVersion.created_at, Adapter)
+        select(
+            AdapterVersion.number,
+            AdapterVersion.artefact,
+            AdapterVersion.created_at,
+            Adapter,
+            proved.scalar_subquery().label("digests"),
+        )
         .join(Adapter, Adapter.id == AdapterVersion.adapter_id)
         .where(*_of(line), Adapter.name == model.name, AdapterVersion.state == VersionState.READY)
     )

@@ -16,6 +16,7 @@ class ResolvedAdapter:
     artefact: str  # artefact id, 64 hex
     owner: TenantId
     limits: Limits = field(default_factory=Limits)  # of its name, in whichever version
+    digests: frozenset[str] | None = None  # weights that it was proved on; None = from before proofs
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,12 @@ class Catalog:
         if row is None:
             raise ModelNotFound(model)
         adapter = ResolvedAdapter(
-            name.name, row.number, row.artefact, principal.tenant, limits_of(row.Adapter)
+            name.name,
+            row.number,
+            row.artefact,
+            principal.tenant,
+            limits_of(row.Adapter),
+            frozenset(row.digests) if row.digests is not None else None,
         )
         return Resolved(model, self.base_id, adapter)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -40,6 +41,7 @@ from gateway.retention.service import Retention
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.purge_parts import parts_of
 from gateway.tenants.purging import Purger
+from gateway.upgrades.enlisting import Enlisting
 from gateway.usage import repository
 from gateway.usage.drain import drain_dead
 from gateway.usage.watermark import forget_drained, give_up_lost
@@ -56,6 +58,7 @@ CHARGING_SHARE = 0.1
 PAUSE_AFTER_FAILURE_S = 2.0
 RETRY_S = 30.0
 PURGE_S = 10.0
+ENLIST_S = 15.0
 HOURLY_S = 3_600.0
 DAILY_S = 24 * HOURLY_S
 COARSEN_S = 600.0
@@ -118,6 +121,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
         db, parts_of(db, redis, store, lambda: [replica.driver for replica in fleet.registry.all])
     )
     reservations = RedisStore(redis, lease_s=settings.lease_s)
+    enlisting = Enlisting(db, base_id, partial(_served_digests, fleet))
     sweep = _sweep(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), fleet)
     try:
         while True:
@@ -135,6 +139,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                     jobs += [*_replica_jobs(db, base_id, fleet, reconciler), *_tenancy_jobs(db, purger)]
                     jobs.append(_budgets(BudgetWatch(db, reservations, publish)))
                     jobs.append(Job("prove", ROUND_S, sweep.run_once))
+                    jobs.append(Job("prove_on_weights", ENLIST_S, enlisting.run_once))
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
@@ -195,6 +200,12 @@ def _webhook_jobs(deliveries: Deliveries) -> list[Job]:
         Job("deliver_webhooks", 1.0, deliveries.run_once),
         Job("tidy_webhooks", HOURLY_S, deliveries.tidy),
     ]
+
+
+async def _served_digests(fleet: Fleet) -> frozenset[str]:
+    await fleet.roster.refresh()
+    await fleet.registry.poll_once()
+    return fleet.registry.digests
 
 
 def _sweep(db: Database, prover: Prover, fleet: Fleet) -> Sweep:

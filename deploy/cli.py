@@ -43,6 +43,7 @@ SUB_COMMANDS = (
     SubCommand("requests", "gateway.cli", "Requests of the last days: why one was refused or slow."),
     SubCommand("webhooks", "gateway.cli", "Where a tenant is told of events."),
     SubCommand("replicas", "gateway.cli", "List, register, drain and remove replicas."),
+    SubCommand("bases", "gateway.cli", "List bases, and move one to other weights."),
     SubCommand("audit", "gateway.cli", "Read and verify the audit log."),
 )
 

@@ -47,6 +47,7 @@ from gateway.store_checks import routes as store_checks
 from gateway.tenants import routes as tenants
 from gateway.timed_request import TimedRequest
 from gateway.traffic import routes as traffic
+from gateway.upgrades import routes as upgrades
 from gateway.uploads import routes as uploads
 from gateway.usage import routes as usage
 from gateway.webhooks import routes as webhooks
@@ -91,6 +92,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *members.handlers,
     *audit.handlers,
     *replicas.handlers,
+    *upgrades.handlers,
     *retention.handlers,
     *store_checks.handlers,
     *price_book.handlers,

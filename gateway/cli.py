@@ -18,6 +18,7 @@ from gateway.command.access import tenant_id
 from gateway.command.aliases import aliases
 from gateway.command.api import CommandFailed, segment
 from gateway.command.audit import audit
+from gateway.command.bases import bases
 from gateway.command.billing import billing
 from gateway.command.keys import keys
 from gateway.command.leaving import leaving
@@ -60,6 +61,7 @@ app.add_typer(billing, name="billing")
 app.add_typer(requests, name="requests")
 app.add_typer(webhooks, name="webhooks")
 app.add_typer(replicas, name="replicas")
+app.add_typer(bases, name="bases")
 app.add_typer(audit, name="audit")
 
 

@@ -51,6 +51,7 @@ from gateway.store_checks.service import StoreChecks
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.offboarding import Offboardings
 from gateway.tenants.service import Tenants
+from gateway.upgrades.service import Upgrades
 from gateway.uploads.opening import open_uploads
 from gateway.uploads.service import Uploads
 from gateway.uploads.taking import Taking
@@ -98,6 +99,7 @@ class Services:
     sharing: Sharing
     replicas: Replicas
     placements: Placements
+    upgrades: Upgrades
     serving: Serving
 
     @property
@@ -179,6 +181,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
                 base.base_id,
                 Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes),
             ),
+            upgrades=Upgrades(db, base.base_id, settled=bool(settings.base_digests)),
             serving=serving,
         )
 

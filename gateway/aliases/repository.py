@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import Row, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.aliases.spread import Spread
+from gateway.catalog.repository import proved_on
 from gateway.db import TenantRead, TenantWrite
 from gateway.models import Adapter, AdapterVersion, Alias, Rollout, VersionState
 from gateway.models.rollout import ACTIVE
@@ -39,16 +40,19 @@ async def num_aliases(session: TenantRead, adapter_id: UUID) -> int:
     return int(await session.scalar(query) or 0)
 
 
-async def ready_artefacts(session: TenantRead, adapter_id: UUID, numbers: Collection[int]) -> dict[int, str]:
-    """Number → artefact of those versions that may serve."""
+async def ready_versions(
+    session: TenantRead, adapter_id: UUID, numbers: Collection[int]
+) -> Sequence[Row[int, str, list[str] | None]]:
+    """(number, artefact, digests as `proved_on`) of those versions that may serve."""
     found = await session.execute(
-        select(AdapterVersion.number, AdapterVersion.artefact).where(
+        select(AdapterVersion.number, AdapterVersion.artefact, proved_on().label("digests")).where(
             AdapterVersion.adapter_id == adapter_id,
             AdapterVersion.number.in_(sorted(numbers)),
             AdapterVersion.state == VersionState.READY,
+            AdapterVersion.lost_at.is_(None),
         )
     )
-    return {row.number: row.artefact for row in found}
+    return found.all()
 
 
 async def put(
@@ -85,10 +89,11 @@ async def sharing(session: TenantRead, adapter_id: UUID, number: int) -> str | N
     spread = select(Alias.name, Alias.spread).where(Alias.adapter_id == adapter_id, Alias.spread.is_not(None))
     for row in await session.execute(spread.order_by(Alias.name)):
         if number in Spread.of_row(row.spread).weights:
-            return row.name
+            return str(row.name)
     on_its_way = select(Rollout.alias).where(
         Rollout.adapter_id == adapter_id,
         Rollout.state.in_(ACTIVE),
         or_(Rollout.from_version == number, Rollout.to_version == number),
     )
-    return await session.scalar(on_its_way.limit(1))
+    found: str | None = await session.scalar(on_its_way.limit(1))
+    return found

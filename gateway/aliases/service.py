@@ -165,7 +165,8 @@ def check_weights(weights: Mapping[int, int]) -> None:
 
 async def require_ready(session: TenantRead, adapter: Adapter, numbers: Mapping[int, int]) -> dict[int, str]:
     """Number → artefact; raises `Conflict` when one of them can't serve."""
-    ready = await repository.ready_artefacts(session, adapter.id, numbers)
+    found = await repository.ready_versions(session, adapter.id, numbers)
+    ready = {row.number: row.artefact for row in found}
     missing = sorted(set(numbers) - set(ready))
     if missing:
         message = f"'{adapter.name}' has no version {missing[0]} that is ready."

@@ -8,13 +8,29 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, text, true, tuple_, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    ScalarSelect,
+    Select,
+    Text,
+    and_,
+    case,
+    delete,
+    func,
+    or_,
+    select,
+    text,
+    true,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.postgresql import array, insert
 
 from gateway.catalog.names import LIVE, ModelName
 from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
 from gateway.errors import Conflict
-from gateway.models import Adapter, AdapterVersion, Alias, BaseModel, Tenant, VersionState
+from gateway.models import Adapter, AdapterProof, AdapterVersion, Alias, BaseModel, Tenant, VersionState
 from gateway.paging import Order, starts_with
 from gateway.principal import TenantId
 
@@ -62,10 +78,19 @@ async def base_created_at(session: TenantRead, base_id: str) -> datetime:
     return (await session.scalars(select(BaseModel.created_at).where(BaseModel.base_id == base_id))).one()
 
 
+def proved_on() -> ScalarSelect[list[str] | None]:
+    """Digests of the weights that a version was proved on; None: it is older than proofs."""
+    held = func.array_agg(AdapterProof.base_digest).filter(AdapterProof.passed)
+    passed = func.coalesce(held, array([], type_=Text))
+    proved = select(case((func.count() > 0, passed))).where(AdapterProof.version_id == AdapterVersion.id)
+    return proved.scalar_subquery()
+
+
 async def find_served(
     session: TenantRead, line: Line, model: ModelName
-) -> Row[int, str, datetime, Adapter, datetime | None] | None:
-    """(number, artefact, created_at, its adapter, lost_at) of the ready version that `model` names."""
+) -> Row[int, str, datetime, Adapter, datetime | None, list[str] | None] | None:
+    """(number, artefact, created_at, its adapter, lost_at, digests as `proved_on`) of the ready version that
+    `model` names."""
     query = (
         select(
             AdapterVersion.number,
@@ -73,6 +98,7 @@ async def find_served(
             AdapterVersion.created_at,
             Adapter,
             AdapterVersion.lost_at,
+            proved_on().label("digests"),
         )
         .join(Adapter, Adapter.id == AdapterVersion.adapter_id)
         .where(*_of(line), Adapter.name == model.name, AdapterVersion.state == VersionState.READY)

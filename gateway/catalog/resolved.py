@@ -17,6 +17,7 @@ class ResolvedAdapter:
     owner: TenantId
     limits: Limits = field(default_factory=Limits)  # of its name, in whichever version
     owner_name: str | None = None  # of an adapter that another tenant shares
+    digests: frozenset[str] | None = None  # weights that it was proved on; None = from before proofs
 
     @property
     def label(self) -> str:

@@ -145,13 +145,15 @@ class Catalog:
             if row.lost_at is not None:
                 raise AdapterLost(model)
             spread = await aliases.find_spread(session, row.Adapter.id, name.alias) if name.alias else None
-            parts = {row.number: row.artefact}
+            parts = [(row.number, row.artefact, row.digests)]
             if spread is not None:
-                parts |= await aliases.ready_artefacts(session, row.Adapter.id, spread.weights)
+                others = await aliases.ready_versions(session, row.Adapter.id, spread.weights)
+                parts += [(each.number, each.artefact, each.digests) for each in others]
         limits = limits_of(row.Adapter)
         found: dict[int, Resolved] = {}
-        for number, artefact in parts.items():
-            adapter = ResolvedAdapter(name.name, number, artefact, line.tenant, limits, name.owner)
+        for number, artefact, digests in parts:
+            proved = None if digests is None else frozenset(digests)
+            adapter = ResolvedAdapter(name.name, number, artefact, line.tenant, limits, name.owner, proved)
             found[number] = Resolved(model, self.base_id, adapter)
         first = found[row.number]
         return (first if spread is None else Weighted.of(spread, first, found)), owner

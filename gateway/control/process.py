@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -49,6 +50,7 @@ from gateway.store_checks.service import CheckJob
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.purge_parts import parts_of
 from gateway.tenants.purging import Purger
+from gateway.upgrades.enlisting import Enlisting
 from gateway.uploads.sweeping import delete_expired
 from gateway.usage import repository
 from gateway.usage.drain import drain_dead
@@ -68,6 +70,7 @@ RETRY_S = 30.0
 ROLLOUTS_S = 1.0
 PURGE_S = 10.0
 UPLOADS_S = 60.0
+ENLIST_S = 15.0
 HOURLY_S = 3_600.0
 DAILY_S = 24 * HOURLY_S
 COARSEN_S = 600.0
@@ -134,6 +137,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
     purge_job = PurgeJob(db, purges, lambda: fleet.roster.drivers_by_url, fleet.roster.refresh)
     purger = Purger(db, parts_of(db, redis, store, purges))
     reservations = RedisStore(redis, lease_s=settings.lease_s)
+    enlisting = Enlisting(db, base_id, partial(_served_digests, fleet))
     sweep = _prover_sweep(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), fleet)
     stepper = Stepper(db, Epochs(redis), hints, ReplicaExaminer(lambda: fleet.roster.drivers))
     try:
@@ -156,6 +160,7 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
                     jobs.append(Job("prove", ROUND_S, sweep.run_once))
                     jobs.append(Job("step_rollouts", ROLLOUTS_S, stepper.run_once))
                     jobs.append(_placing(settings, db, base_id, fleet))
+                    jobs.append(Job("prove_on_weights", ENLIST_S, enlisting.run_once))
                     await _lead(leader, jobs)
             except Unavailable as error:
                 log.warning("control_stopped_leading", reason=error.message)
@@ -244,6 +249,12 @@ def _webhook_jobs(deliveries: Deliveries) -> list[Job]:
         Job("deliver_webhooks", 1.0, deliveries.run_once),
         Job("tidy_webhooks", HOURLY_S, deliveries.tidy),
     ]
+
+
+async def _served_digests(fleet: Fleet) -> frozenset[str]:
+    await fleet.roster.refresh()
+    await fleet.registry.poll_once()
+    return fleet.registry.digests
 
 
 def _prover_sweep(db: Database, prover: Prover, fleet: Fleet) -> Sweep:

@@ -56,4 +56,5 @@ def want_of(call: Call, rules: Sequence[PoolRule]) -> Want:
         None if call.session is None else hash((artefact, call.session)),
         pool,
         fallback,
+        call.resolved.adapter.digests if call.resolved.adapter is not None else None,
     )

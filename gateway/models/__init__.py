@@ -18,6 +18,7 @@ from gateway.models.audit_event import AuditEvent
 from gateway.models.audit_link import AuditLink
 from gateway.models.base import Base
 from gateway.models.base_model import BaseModel
+from gateway.models.base_upgrade import BaseUpgrade, UpgradeState
 from gateway.models.billing_export import BillingExport
 from gateway.models.billing_period import BillingPeriod
 from gateway.models.billing_statement import BillingStatement
@@ -71,6 +72,7 @@ __all__ = [
     "AuditLink",
     "Base",
     "BaseModel",
+    "BaseUpgrade",
     "BillingExport",
     "BillingPeriod",
     "BillingStatement",
@@ -104,6 +106,7 @@ __all__ = [
     "StoreCheck",
     "Tenant",
     "TenantStatus",
+    "UpgradeState",
     "Upload",
     "UsageArrival",
     "UsageCharge",

@@ -62,6 +62,7 @@ class Registry:
         self._replicas: tuple[Replica, ...] = ()
         self._none_since: float | None = None
         self._pools: dict[str, tuple[Replica, ...]] = {}
+        self._digests: frozenset[str] = frozenset()  # of the weights that are served here
         self.rules: tuple[PoolRule, ...] = ()
         self.on_view: Callable[[Replica, ReplicaView], None] | None = None
         """Hears each state of a replica (on it by then), and the one before."""
@@ -76,6 +77,12 @@ class Registry:
         """Of those that new requests may go to."""
         return sum(replica.healthy and replica.serves for replica in self._replicas)
 
+    @property
+    def digests(self) -> frozenset[str]:
+        """Of the weights that healthy replicas serve with."""
+        told = (r.view.base_digest for r in self._replicas if r.healthy and r.serves)
+        return frozenset(digest for digest in told if digest is not None)
+
     def set_replicas(self, replicas: Iterable[Replica]) -> None:
         """From now on these; what runs at others ends there."""
         before, self._replicas = self._replicas, tuple(replicas)
@@ -87,13 +94,15 @@ class Registry:
         self.note_change()
 
     def note_change(self) -> None:
-        """Pools, draining or fitness of a replica changed."""
+        """Pools, draining, fitness or weights of a replica changed."""
         pools: dict[str, list[Replica]] = {}
         for replica in self._replicas:
             if replica.serves:
                 for pool in replica.pools:
                     pools.setdefault(pool, []).append(replica)
         self._pools = {pool: tuple(members) for pool, members in pools.items()}
+        told = (replica.view.base_digest for replica in self._replicas if replica.serves)
+        self._digests = frozenset(digest for digest in told if digest is not None)
         if self.num_healthy:
             self._none_since = None
         elif self._none_since is None:
@@ -183,14 +192,22 @@ class Registry:
 
     def _able(self, want: Want, tried: Sequence[Replica]) -> tuple[list[Replica], tuple[Replica, ...]]:
         """Who can take it now, and all members of their pool."""
-        members = self._pools.get(want.pool, ())
+        members = self._fit(want, want.pool)
         able, roomy = self._of_pool(members, tried)
         if want.fallback and not roomy and want.pool != GENERAL:
-            general = self._pools.get(GENERAL, ())
+            general = self._fit(want, GENERAL)
             able_there, roomy_there = self._of_pool(general, tried)
             if roomy_there or not able:
                 return able_there, general
         return able, members
+
+    def _fit(self, want: Want, pool: str) -> tuple[Replica, ...]:
+        """The pool's members with weights that the adapter was proved on; those that don't say are vouched
+        for."""
+        members = self._pools.get(pool, ())
+        if want.digests is None or self._digests <= want.digests:
+            return members
+        return tuple(r for r in members if r.view.base_digest is None or r.view.base_digest in want.digests)
 
     def _of_pool(self, members: tuple[Replica, ...], tried: Sequence[Replica]) -> tuple[list[Replica], bool]:
         """Who of a pool can take it, and whether they have room."""
@@ -208,7 +225,7 @@ class Registry:
         """A replica's own word; None: it is not ready."""
         if replica not in self._replicas:
             return
-        was = (replica.healthy, replica.unfit)
+        was = (replica.healthy, replica.unfit, replica.view.base_digest)
         if view is not None:
             before = replica.view
             replica.see(view)
@@ -218,7 +235,7 @@ class Registry:
         replica.healthy = view is not None
         if was[0] and view is None:
             replica.life += 1
-        if (replica.healthy, replica.unfit) != was:
+        if (replica.healthy, replica.unfit, replica.view.base_digest) != was:
             log.info("replica_up" if replica.healthy else "replica_down", url=replica.url, reason=reason)
             self.note_change()
             self.measure()

@@ -30,6 +30,7 @@ from gateway.replicas.schemas import (
     WeightsOut,
 )
 from gateway.replicas.tokens import ReplicaTokens, new_token
+from gateway.upgrades.repository import assume
 
 MAX_REPLICAS: Final = 256
 """Of one base; those that registered themselves count while they say that they are there."""
@@ -170,6 +171,8 @@ class Replicas:
 
     async def set_weights(self, actor: Actor, digests: Sequence[str]) -> WeightsOut:
         async with self._db.system_session() as session:
+            before = await repository.digests_of(session, self._base_id)
+            await assume(session, self._base_id, before or [])
             await repository.set_digests(session, self._base_id, _distinct(digests))
             record(
                 session, actor, Change("weights.update", self._base_id, details={"digests": list(digests)})

@@ -24,6 +24,7 @@ class Want(msgspec.Struct, frozen=True):
     session: int | None = None
     pool: str = GENERAL
     fallback: bool = True  # to the general pool, when its own can take nothing
+    digests: frozenset[str] | None = None  # weights that the adapter was proved on; None = any
 
 
 ANYTHING: Final = Want()

@@ -130,8 +130,8 @@ class Stepper:
 
     async def _go_on(self, held: _Held) -> None:
         rollout = held.rollout
-        ready = await aliases.ready_artefacts(held.session, held.adapter.id, [rollout.to_version])
-        if rollout.to_version not in ready:
+        ready = await aliases.ready_versions(held.session, held.adapter.id, [rollout.to_version])
+        if not ready:
             message = f"Version {rollout.to_version} is not ready any more."
             await _back(held, Reason(rule=Rule.NOT_READY, message=message))
         elif datetime.now(UTC) - rollout.created_at > timedelta(days=MOST_DAYS):
@@ -140,7 +140,7 @@ class Stepper:
         elif rollout.step_began_at is not None:
             await _hold(held)
         elif rollout.state == RolloutState.RUNNING:
-            await self._enter(held, ready[rollout.to_version])
+            await self._enter(held, ready[0].artefact)
 
     async def _enter(self, held: _Held, artefact: str) -> None:
         """The next weight, once the acceptance prompts were passed."""

@@ -56,6 +56,16 @@ def upgrade() -> None:
              created_at timestamptz NOT NULL DEFAULT now(),
              PRIMARY KEY (version_id, base_digest)
            )""",
+        """CREATE TABLE base_upgrades (
+             base_id text NOT NULL REFERENCES bases (base_id),
+             base_digest text NOT NULL,
+             state text NOT NULL
+               CONSTRAINT base_upgrades_state CHECK (state IN ('proving', 'finished', 'abandoned')),
+             started_at timestamptz NOT NULL DEFAULT now(),
+             ended_at timestamptz,
+             PRIMARY KEY (base_id, base_digest)
+           )""",
+        "GRANT SELECT, INSERT, UPDATE ON base_upgrades TO motet_system",
         "CREATE INDEX proof_tasks_due ON proof_tasks (not_before)",
         # what waited when this was a state that nothing ever left
         """INSERT INTO proof_tasks (version_id, tenant_id)
@@ -68,7 +78,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     run(
-        *(f"DROP TABLE {table}" for table in TABLES),
+        *(f"DROP TABLE {table}" for table in (*TABLES, "base_upgrades")),
         "UPDATE adapter_versions SET state = 'pending' WHERE state IN ('uploaded', 'proving')",
         "UPDATE adapter_versions SET state = 'refused' WHERE state = 'rejected'",
         "ALTER TABLE adapter_versions DROP COLUMN ready_at, DROP COLUMN reason, DROP COLUMN moves_alias",

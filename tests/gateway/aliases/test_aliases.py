@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -19,7 +20,7 @@ from gateway.models import AuditEvent, WebhookEvent
 from tests.gateway.aliases.conftest import Shop, artefact
 from tests.gateway.conftest import Operator
 
-NOBODY = {"headers": []}
+NOBODY: Any = {"headers": []}  # scopes: their headers alone are looked at
 
 
 async def test_an_alias_moves_whole_and_by_weight(shop: Shop, db: Database) -> None:
@@ -105,7 +106,7 @@ async def test_a_conversation_stays_with_its_version_while_weights_stay(shop: Sh
 
     async def version(content: str, *later: str, user: str | None = None) -> int:
         messages = [{"role": "user", "content": text} for text in (content, *later)]
-        body = {"model": shop.name, "messages": messages, "user": user}
+        body: dict[str, object] = {"model": shop.name, "messages": messages, "user": user}
         request = decode_chat(_json(body))
         sticky = partial(sticky_of, NOBODY, request, uuid4())
         resolved = await catalog.resolve(await shop.principal(db), shop.name, sticky)
@@ -130,8 +131,8 @@ def test_what_a_request_is_known_by() -> None:
     request_id = uuid4()
     chat = decode_chat(_json({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}))
     text = decode_completion(_json({"model": "m", "prompt": "Hi"}))
-    session = {"headers": [(b"x-motet-session", b"s1")]}
-    retried = {"headers": [(b"idempotency-key", b"k1")]}
+    session: Any = {"headers": [(b"x-motet-session", b"s1")]}
+    retried: Any = {"headers": [(b"idempotency-key", b"k1")]}
     assert sticky_of(session, chat, request_id) == sticky_of(session, text, uuid4()) == b"session\0s1"
     assert sticky_of(retried, text, request_id) == sticky_of(retried, text, uuid4())
     assert sticky_of(retried, chat, request_id) == sticky_of(NOBODY, chat, uuid4())

@@ -8,7 +8,9 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 from sqlalchemy.exc import IntegrityError
@@ -103,6 +105,7 @@ def base(demo_model_dir: Path) -> BaseSpec:
 
 @pytest.fixture
 async def room(db: Database, redis: Redis, base: BaseSpec, tmp_path: Path) -> AsyncIterator[Room]:
+    base = msgspec.structs.replace(base, name=f"base-{uuid4().hex[:12]}")  # this test's own
     async with db.system_session() as session:
         await repository.register_base(session, base.base_id, base.name, {})
     store, hints, spool = open_store(f"file://{tmp_path}/store"), RecordedHints(), Spool(tmp_path / "uploads")

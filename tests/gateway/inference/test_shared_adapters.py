@@ -8,6 +8,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
+from gateway.aliases.weighted import Sticky
 from gateway.catalog.resolved import Resolved, ResolvedAdapter
 from gateway.errors import ModelNotFound
 from gateway.principal import CacheMode, CachePolicy, Limits, Principal, TenantId
@@ -24,7 +25,7 @@ class Shared:
     def __init__(self) -> None:
         self.ended = False
 
-    async def resolve(self, principal: Principal, model: str) -> Resolved:
+    async def resolve(self, principal: Principal, model: str, sticky: Sticky | None = None) -> Resolved:
         if self.ended or model != "acme/pirate":
             raise ModelNotFound(model)
         adapter = ResolvedAdapter("pirate", 3, ADAPTER, OWNER, Limits(), "acme")

@@ -72,6 +72,7 @@ class Upstream:
         self.proofs: list[tuple[str, str, bool]] = []  # artefact, owner, longest
         self.busy_proofs = 0  # so many are turned away
         self.proof_failure: tuple[str, str] | None = None  # the check that fails, and why
+        self.proof_passes: set[str | None] = set()  # artefacts that pass it all the same
         self.proof_gate: asyncio.Event | None = None
         self.requests = 0
         self.ready = True
@@ -336,7 +337,7 @@ class Upstream:
             return web.json_response(problem, status=503, content_type="application/problem+json")
         if self.proof_gate is not None:
             await self.proof_gate.wait()
-        if self.proof_failure is not None:
+        if self.proof_failure is not None and asked["artefact"] not in self.proof_passes:
             name, message = self.proof_failure
             check = {"name": name, "passed": False, "figure": 0.0, "bound": 1e-4, "message": message}
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import comb
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from gateway.traffic.histograms import NUM_BUCKETS, bucket_of, trimmed
 ON = RollbackOn()
 
 
-def figures(requests: int, failed: int = 0, **more: int) -> Figures:
+def figures(requests: int, failed: int = 0, **more: Any) -> Figures:
     return Figures(requests=requests, failed=failed, **more)
 
 

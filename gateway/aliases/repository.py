@@ -87,9 +87,9 @@ async def active_rollout(session: TenantRead, adapter_id: UUID, alias: str) -> U
 async def sharing(session: TenantRead, adapter_id: UUID, number: int) -> str | None:
     """The name of an alias of which the version has a part, or into which it is being rolled out."""
     spread = select(Alias.name, Alias.spread).where(Alias.adapter_id == adapter_id, Alias.spread.is_not(None))
-    for row in await session.execute(spread.order_by(Alias.name)):
-        if number in Spread.of_row(row.spread).weights:
-            return str(row.name)
+    for name, row in await session.execute(spread.order_by(Alias.name)):
+        if row is not None and number in Spread.of_row(row).weights:
+            return str(name)
     on_its_way = select(Rollout.alias).where(
         Rollout.adapter_id == adapter_id,
         Rollout.state.in_(ACTIVE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from migrations.ddl import protect, run
 
 revision = "0115"
-down_revision = "0116"
+down_revision = "0114"
 
 
 def upgrade() -> None:

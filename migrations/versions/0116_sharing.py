@@ -10,7 +10,7 @@ from __future__ import annotations
 from migrations.ddl import CURRENT_TENANT, protect, run
 
 revision = "0116"
-down_revision = "0117"
+down_revision = "0115"
 
 TABLE = (
     """CREATE TABLE adapter_shares (

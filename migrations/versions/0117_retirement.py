@@ -9,7 +9,7 @@ from __future__ import annotations
 from migrations.ddl import protect, run
 
 revision = "0117"
-down_revision = "0114"
+down_revision = "0116"
 
 
 def upgrade() -> None:

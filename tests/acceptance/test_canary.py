@@ -21,7 +21,7 @@ from tests.fuzzing import fresh_key
 
 DEMO = ROOT / "deploy" / "local" / "demo" / "sentiment-json"
 CLIENTS = 6
-NOISE = 3.0
+NOISE = 20.0
 """Times the standard deviation of each tensor."""
 AT_RISK = 20
 STEPS = [{"weight": 20, "hold_s": 2, "min_requests": 5}, {"weight": 60, "hold_s": 2, "min_requests": 5}]

@@ -43,9 +43,8 @@ async def test_no_token_of_the_old_version_after_the_alias_moved(
                 answer = await client.put(f"/v1/adapters/{again}/aliases/live", json={"version": version})
                 assert answer.status_code == 200, answer.text
 
-            moves: list[tuple[int, Callable[[], Awaitable[object]]]] = [
-                (2, partial(upload, client, again, folders[1]))
-            ]
+            moves: list[tuple[int, Callable[[], Awaitable[object]]]]
+            moves = [(2, partial(upload, client, again, folders[1]))]
             moves += [(number, partial(put, number)) for number in (1, 2, 1, 2)]
             await under_load(client, traffic, prompts, moves, clients=CLIENTS, every=CLIENTS + 2)
     assert traffic.errors == []

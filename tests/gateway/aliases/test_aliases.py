@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import cast
 from uuid import uuid4
 
 import msgspec
+from litestar.types import Scope
 from sqlalchemy import select
 
 from adapters.wire import decode_chat, decode_completion
@@ -20,7 +22,9 @@ from gateway.models import AuditEvent, WebhookEvent
 from tests.gateway.aliases.conftest import Shop, artefact
 from tests.gateway.conftest import Operator
 
-NOBODY: Any = {"headers": []}  # scopes: their headers alone are looked at
+
+def scope(*headers: tuple[bytes, bytes]) -> Scope:
+    return cast("Scope", {"type": "http", "headers": list(headers)})
 
 
 async def test_an_alias_moves_whole_and_by_weight(shop: Shop, db: Database) -> None:
@@ -106,9 +110,9 @@ async def test_a_conversation_stays_with_its_version_while_weights_stay(shop: Sh
 
     async def version(content: str, *later: str, user: str | None = None) -> int:
         messages = [{"role": "user", "content": text} for text in (content, *later)]
-        body: dict[str, object] = {"model": shop.name, "messages": messages, "user": user}
+        body = {"model": shop.name, "messages": messages, "user": user}
         request = decode_chat(_json(body))
-        sticky = partial(sticky_of, NOBODY, request, uuid4())
+        sticky = partial(sticky_of, scope(), request, uuid4())
         resolved = await catalog.resolve(await shop.principal(db), shop.name, sticky)
         assert resolved.adapter is not None
         assert resolved.adapter.artefact == artefact(resolved.adapter.version)
@@ -131,13 +135,12 @@ def test_what_a_request_is_known_by() -> None:
     request_id = uuid4()
     chat = decode_chat(_json({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}))
     text = decode_completion(_json({"model": "m", "prompt": "Hi"}))
-    session: Any = {"headers": [(b"x-motet-session", b"s1")]}
-    retried: Any = {"headers": [(b"idempotency-key", b"k1")]}
+    session, retried = scope((b"x-motet-session", b"s1")), scope((b"idempotency-key", b"k1"))
     assert sticky_of(session, chat, request_id) == sticky_of(session, text, uuid4()) == b"session\0s1"
     assert sticky_of(retried, text, request_id) == sticky_of(retried, text, uuid4())
-    assert sticky_of(retried, chat, request_id) == sticky_of(NOBODY, chat, uuid4())
-    assert sticky_of(NOBODY, text, request_id) != sticky_of(NOBODY, text, uuid4())
+    assert sticky_of(retried, chat, request_id) == sticky_of(scope(), chat, uuid4())
+    assert sticky_of(scope(), text, request_id) != sticky_of(scope(), text, uuid4())
 
 
-def _json(body: dict[str, object]) -> bytes:
+def _json(body: Mapping[str, object]) -> bytes:
     return msgspec.json.encode(body)

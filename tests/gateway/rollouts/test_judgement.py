@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import comb
-from typing import Any
 
 import pytest
 
@@ -17,8 +16,8 @@ from gateway.traffic.histograms import NUM_BUCKETS, bucket_of, trimmed
 ON = RollbackOn()
 
 
-def figures(requests: int, failed: int = 0, **more: Any) -> Figures:
-    return Figures(requests=requests, failed=failed, **more)
+def figures(requests: int, failed: int = 0, not_finite: int = 0) -> Figures:
+    return Figures(requests=requests, failed=failed, not_finite=not_finite)
 
 
 def times(*ms: float) -> list[int]:

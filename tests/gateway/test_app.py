@@ -45,6 +45,7 @@ def concrete(path: str) -> str:
         "delivery_id": str(uuid4()),
         "replica": str(uuid4()),
         "member_id": str(uuid4()),
+        "upload_id": str(uuid4()),
     }
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "x"), path)
 

@@ -102,7 +102,8 @@ class FileUpload:
                 self._count(failed)
                 waiting.after(failed)
                 offset = None
-            self._told.at(self._path.name, offset or 0)
+            if offset is not None:
+                self._told.at(self._path.name, offset)
         assert place is not None
         return place.rpartition("/")[2]
 

@@ -141,6 +141,7 @@ UPLOADS: dict[str, Callable[[Sender], httpx.Response]] = {
     "unknown-part": lambda s: post(s, multipart(("readme", b"Hello"))),
     "duplicate-part": lambda s: post(s, multipart((CONFIG, b"{}"), (CONFIG, b"{}"))),
     "json-body": lambda s: post(s, b"{}", kind="application/json"),
+    "text-body": lambda s: post(s, b"{}", kind="text/plain"),
     "no-boundary": lambda s: post(s, b"", kind="multipart/form-data"),
     "cut-multipart": lambda s: post(s, multipart((CONFIG, b"{}"))[:-9]),
     "announced-too-large": lambda s: bare_post(s, "/v1/adapters/refused/versions", 3 << 30),

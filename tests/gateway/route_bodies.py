@@ -16,6 +16,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "patch /adapters/{name}/limits": {"max_parallel": 1},
     **{f"post /adapters/{{name}}{rest}/restore": {} for rest in ("", "/versions/{number}")},
     **{f"post /adapters/{{name}}{rest}/purge": {"confirm": "x"} for rest in ("", "/versions/{number}")},
+    "patch /uploads/{upload_id}": {},
+    "post /uploads/{upload_id}": {},
     "patch /webhooks/{endpoint_id}": {"description": "x"},
     "post /webhooks/{endpoint_id}/rotate": {},
     "post /webhooks/{endpoint_id}/ping": {},

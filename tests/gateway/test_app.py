@@ -48,6 +48,7 @@ def concrete(path: str) -> str:
         "member_id": str(uuid4()),
         "rollout_id": str(uuid4()),
         "recipient": str(uuid4()),
+        "upload_id": str(uuid4()),
     }
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "x"), path)
 

@@ -4,6 +4,7 @@ that a new one is swept too, and a new kind of id, of body or of query fails unt
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -35,6 +36,8 @@ from tests.gateway.route_bodies import BODIES
 from tests.gateway.usage.test_journal import make_event
 
 Client = TestClient[Any]
+
+CONFIG_NAME = base64.b64encode(b"adapter_config.json").decode()
 
 MAKES_ITS_OWN = {
     ("post", "/v1/adapters/{name}/versions"),
@@ -84,6 +87,7 @@ class Owner:
     endpoint: str
     delivery: str
     rollout: str
+    upload: str
 
     @property
     def ids(self) -> dict[str, str]:
@@ -102,6 +106,7 @@ class Owner:
             "request_id": self.request,
             "endpoint_id": self.endpoint,
             "delivery_id": self.delivery,
+            "upload_id": self.upload,
             "alias": LIVE,
             "rollout_id": self.rollout,
             **dict.fromkeys(("replica", "check_id"), str(self.tenant)),
@@ -123,6 +128,7 @@ def _nobodys() -> dict[str, str]:
         "alias": LIVE,
         **{each: str(uuid4()) for each in ("tenant", "member_id", "replica", "check_id")},
         **{each: str(uuid7()) for each in ("request_id", "endpoint_id", "delivery_id", "rollout_id")},
+        "upload_id": str(uuid7()),
     }
 
 
@@ -182,7 +188,15 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
         endpoint=endpoint,
         delivery=str(sent["id"]),
         rollout=make(f"/adapters/{adapter}/rollouts", {"to": 2})["id"],
+        upload=_upload(client, headers),
     )
+
+
+def _upload(client: Client, headers: dict[str, str]) -> str:
+    wanted = {"tus-resumable": "1.0.0", "upload-length": "2", "upload-metadata": f"filename {CONFIG_NAME}"}
+    made = client.post("/v1/uploads", headers={**headers, **wanted})
+    assert made.status_code == 201, made.text
+    return str(made.headers["location"].rpartition("/")[2])
 
 
 async def _export(client: Client, db: Database, headers: dict[str, str]) -> str:
@@ -394,5 +408,6 @@ def _assert_whole(client: Client, owner: Owner) -> None:
     assert (key["name"], key["rotated_at"], key["revoked_at"]) == ("all", None, None)
     root = f"/api/v1/tenants/{owner.tenant}/members/{owner.member}"
     assert client.get(root, headers=owner.admin).json()["role"] == "tenant_admin"
+    assert client.get(f"/v1/uploads/{owner.upload}", headers=owner.headers).json()["received"] == 0
     tokens = client.get(f"{root}/tokens", headers=owner.admin).json()["data"]
     assert [(token["id"], token["revoked_at"]) for token in tokens] == [(owner.token, None)]

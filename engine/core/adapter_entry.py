@@ -91,3 +91,10 @@ class Entry:
     def device_bytes(self) -> int:
         """In the device's memory while it has a slot, rounded up to its size class."""
         return 0 if self.loaded is None else self.loaded.device_bytes
+
+    def check(self, pins: int, users: int) -> None:
+        """Asserts that it agrees with what is known of its running sequences and open requests."""
+        assert self.pins == pins, "pins are running sequences"
+        assert self.users == users, "users are open requests"
+        assert self.pins == 0 or self.slot is not None, "what runs is in a slot"
+        assert self.slot is None or self.loaded is not None, "what is in a slot is in host memory"

@@ -248,16 +248,12 @@ class AdapterPool:
     def check(self, pins: Counter[str], users: Counter[str]) -> None:
         """Asserts that slots, pins and bytes add up; `pins` and `users` are what the caller knows of."""
         for artefact, entry in self._entries.items():
-            assert entry.pins == pins[artefact], "pins are running sequences"
-            assert entry.users == users[artefact], "users are open requests"
-            assert entry.pins == 0 or entry.slot is not None, "what runs is in a slot"
+            entry.check(pins[artefact], users[artefact])
             assert entry.slot is None or self._slots.occupant(entry.slot) is entry, "slots and entries agree"
-            assert entry.slot is None or entry.loaded is not None, "what is in a slot is in host memory"
             assert not (entry.leaving and entry in self._slots.waiting), "no slot is kept for what leaves"
-        assert not set(pins) - set(self._entries), "what runs is known"
-        assert not set(users) - set(self._entries), "what is wanted is known"
-        known = [entry for entry in self._entries.values() if entry.loaded is not None]
-        assert set(known) == set(self._host.entries), "host memory and entries agree"
+        assert not {*pins, *users} - set(self._entries), "what runs and what is wanted is known"
+        known = {entry for entry in self._entries.values() if entry.loaded is not None}
+        assert known == set(self._host.entries), "host memory and entries agree"
         self._slots.check()
         self._host.check()
         self._loads.check()
@@ -306,7 +302,7 @@ class AdapterPool:
         self._loads.finish(entry, 0 if loaded is None else loaded.num_bytes, self._now)
         if loaded is None:
             return self._fail_load(entry, done)
-        if (error := self._config.too_large(loaded.num_bytes, loaded.device_bytes)) is not None:
+        if error := self._config.too_large(loaded.num_bytes, loaded.device_bytes):
             return self._fail_load(entry, LoadDone(done.adapter, None, error, is_fault=True))
         entry.loaded = loaded
         entry.served = False
@@ -325,8 +321,7 @@ class AdapterPool:
     def _fail_load(self, entry: Entry, done: LoadDone) -> LoadDone:
         self.counters.failed += 1
         self._failures.note(entry.artefact, done.error, self._now)
-        event = AdapterEvent(artefact=entry.artefact, tier=None, error=done.error, is_fault=done.is_fault)
-        self._events.append(event)
+        self._events.append(AdapterEvent(entry.artefact, None, error=done.error, is_fault=done.is_fault))
         self._drop_if_gone(entry)
         self._retire_if_idle(entry)
         return done
@@ -384,16 +379,9 @@ class AdapterPool:
         self._no_place.clear()
 
     def _tell(self, entry: Entry, tier: Tier | None, found_in: Tier | None = None) -> None:
-        loaded = entry.loaded
-        self._events.append(
-            AdapterEvent(
-                artefact=entry.artefact,
-                tier=tier,
-                num_bytes=0 if loaded is None else loaded.num_bytes,
-                load_ms=0.0 if loaded is None else loaded.load_ms,
-                found_in=found_in,
-            )
-        )
+        load_ms = 0.0 if entry.loaded is None else entry.loaded.load_ms
+        event = AdapterEvent(entry.artefact, tier, entry.num_bytes, load_ms, found_in=found_in)
+        self._events.append(event)
 
     def _note_change(self) -> None:
         self._slots.note_change()

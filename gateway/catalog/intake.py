@@ -27,7 +27,7 @@ from adapters.proof import ProofUnavailable
 from adapters.refused import AdapterRefused
 from adapters.store import NotFound, StoreError, artefact_path
 from gateway.audit.service import Actor, Change, record
-from gateway.catalog import repository
+from gateway.catalog import repository, stored
 from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.names import LIVE
 from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART, Parts, UploadLimits, receive_parts
@@ -254,8 +254,8 @@ class Intake:
         """The store has lost this content: it is put again, whatever lies there, and resolves again."""
         await self._put(line.tenant, proved, anew=True)
         async with self._database.tenant_session(line.tenant) as session:
-            await repository.lock_artefact(session, proved.new.artefact)
-            await repository.found_again(session, line.tenant, proved.new.artefact)
+            await stored.lock_artefact(session, proved.new.artefact)
+            await stored.found_again(session, line.tenant, proved.new.artefact)
             epoch = await bump(session, line.tenant)
         await self._epochs.publish(line.tenant, epoch)
         return Stored(same.adapter, same.version, created=False)
@@ -271,13 +271,13 @@ class Intake:
     async def _add_rows(self, line: Line, upload: Upload, proved: Proved, holder: UUID | None) -> Stored:
         """What the upload ended as."""
         async with self._database.tenant_session(line.tenant) as session:
-            await repository.lock_artefact(session, proved.new.artefact)
+            await stored.lock_artefact(session, proved.new.artefact)
             adapter = await repository.lock_or_add_adapter(session, line, upload.name)
             version = await repository.find_same(session, adapter, proved.new.content_digest)
             created = version is None
             if version is None:
                 await self._put(line.tenant, proved)  # again: a delete may have taken it since
-                await repository.found_again(session, line.tenant, proved.new.artefact)
+                await stored.found_again(session, line.tenant, proved.new.artefact)
                 version = await _add_version(session, adapter, upload, proved)
                 await proved.hold.settle(session, upload.name, version.number)
                 key = TaskKey(line.tenant, version.id)

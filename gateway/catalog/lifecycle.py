@@ -13,7 +13,7 @@ import structlog
 from adapters.store import ObjectStore, artefact_path
 from gateway.aliases.moves import require_unshared
 from gateway.audit.service import Actor, Change, record
-from gateway.catalog import repository
+from gateway.catalog import repository, stored
 from gateway.catalog.names import MAX_VERSION, is_name
 from gateway.catalog.policy import Action, may
 from gateway.catalog.repository import AdapterRow, Line
@@ -67,8 +67,8 @@ class Shelf:
     async def _clear_one(self, tenant: TenantId, artefact: str) -> bool:
         # The lock keeps an upload of the same content from finding the object and losing it right after.
         async with self._database.tenant_session(tenant) as session:
-            await repository.lock_artefact(session, artefact)
-            if await repository.is_referenced(session, tenant, artefact):
+            await stored.lock_artefact(session, artefact)
+            if await stored.is_referenced(session, tenant, artefact):
                 return False
             await asyncio.to_thread(self.store.delete, artefact_path(str(tenant), artefact))
         self.hints.retire(tenant, artefact)
@@ -148,7 +148,7 @@ class Lifecycle:
             retired = adapter and await repository.retire_versions(session, adapter, number, keep)
             if not retired:
                 raise adapter_not_found(name, number)
-            unused = await repository.not_in_use(session, tenant, retired)
+            unused = await stored.not_in_use(session, tenant, retired)
             ended = [] if adapter is None else await end_with_adapter(session, actor, adapter)
             record(session, actor, _change(tenant, name, number))
             await state_changed(session, tenant, name, number, "retired")

@@ -36,6 +36,7 @@ from gateway.inference.counting import Counter
 from gateway.inference.deadline import deadline_s
 from gateway.inference.dispatch import Dispatcher
 from gateway.inference.ending import Cause, Ending, outlast
+from gateway.inference.hints import Hints
 from gateway.inference.keeping import Keeping
 from gateway.inference.keeping_client import KeepingClient
 from gateway.inference.relay import Relayed, relay
@@ -46,14 +47,10 @@ from gateway.limits.limiter import Limiter
 from gateway.limits.reservation import Reservation
 from gateway.principal import Principal, TenantId
 from gateway.receipts.issuer import Issuer
-from gateway.replicas.registry import Registry, hint
-from gateway.replicas.replica import IN_HOST
+from gateway.replicas.registry import Registry
 from gateway.usage.journal import Journal, JournalFailed
 
 log = structlog.get_logger(__name__)
-
-MAX_HINTS = 256
-"""Under way at a time; without one a request's adapter is loaded when it gets there."""
 
 _DECODE: dict[Endpoint, Callable[[bytes], InferenceRequest]] = {
     Endpoint.CHAT: wire.decode_chat,
@@ -144,7 +141,7 @@ class Walk:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._hints: set[asyncio.Task[None]] = set()
+        self._hints = Hints(parts.registry)
 
     async def serve(self, door: Door, send: Send) -> None:
         """Answers one request. Raises `ApiError` for the application to answer, as long as nothing was
@@ -281,7 +278,7 @@ class Walk:
         trace.original = call.request_id
         parts.dispatcher.aim(call)
         ticket = parts.dispatcher.ticket(call)  # before the hint, which makes the load look done
-        self._hint(call)
+        self._hints.give(call)
         await parts.limiter.reserve(reservation, call.tokens, ticket)
         if reservation.epoch != asked.principal.epoch:  # something of the tenant changed since it was read
             principal = await self._current(door, asked.principal, reservation)
@@ -291,7 +288,7 @@ class Walk:
             parts.dispatcher.aim(call)
             if visit.keeping is not None:
                 visit.keeping.forgo_cache()  # it was asked under what the tenant was
-            self._hint(call)
+            self._hints.give(call)
         return call
 
     async def _current(self, door: Door, principal: Principal, reservation: Reservation) -> Principal:
@@ -302,20 +299,6 @@ class Walk:
         now = await self._parts.keys.principal(authorization_of(door.scope))
         require_address(now, door.address)
         return now
-
-    def _hint(self, call: Call) -> None:
-        """The adapter's load begins now, while the request's limits are asked and it waits. None where it
-        lies already, or was asked for within the last seconds; nobody waits for it. What a refused request
-        loads is charged to its owner's rate at the replica, of which half is left to requests."""
-        adapter = call.resolved.adapter
-        replica = self._parts.registry.choose(call.want) if adapter else None
-        if adapter is None or replica is None or replica.residency(adapter.artefact) >= IN_HOST:
-            return
-        if len(self._hints) >= MAX_HINTS:
-            return
-        task = asyncio.create_task(hint(replica, adapter.artefact, str(adapter.owner)))
-        self._hints.add(task)
-        task.add_done_callback(self._hints.discard)
 
     async def carry(self, trip: Trip, client: Client, reservation: Reservation | None) -> None:
         """Waits, relays and ends. Whatever happens here, the request is metered and settled once."""

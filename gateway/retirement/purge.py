@@ -21,7 +21,7 @@ import structlog
 
 from adapters.store import ObjectStore, artefact_path
 from gateway.audit.service import SYSTEM, Change, record
-from gateway.catalog import repository as catalog
+from gateway.catalog import stored
 from gateway.db import Database
 from gateway.errors import Unavailable
 from gateway.models import ReplicaPurge, ReplicaSource
@@ -74,8 +74,8 @@ class Purges:
         tenant, artefact = purged
         async with self._db.tenant_session(tenant) as session:
             # The lock keeps an upload of the same content from finding the object and losing it right after.
-            await catalog.lock_artefact(session, artefact)
-            if not whoever_keeps and await catalog.is_referenced(session, tenant, artefact):
+            await stored.lock_artefact(session, artefact)
+            if not whoever_keeps and await stored.is_referenced(session, tenant, artefact):
                 await repository.forget(session, purged)
                 await repository.mark_purged(session, purged)
                 return False

@@ -12,7 +12,8 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Row, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from gateway.catalog.repository import Line, is_kept, is_restorable
+from gateway.catalog.repository import Line
+from gateway.catalog.stored import is_kept, is_restorable
 from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
 from gateway.models import (
     Adapter,

@@ -12,6 +12,7 @@ import structlog
 from adapters.store import ObjectStore, StoreError, artefact_path
 from gateway.audit.service import Actor, Change, record
 from gateway.catalog import repository as catalog
+from gateway.catalog import stored
 from gateway.catalog.lifecycle import adapter_not_found
 from gateway.catalog.names import MAX_VERSION, is_name
 from gateway.catalog.policy import Action, may
@@ -91,7 +92,7 @@ class Retirement:
         async with self._db.tenant_session(tenant) as session:
             await catalog.lock_adapter(session, self._line(tenant), name)
             for artefact in sorted({version.artefact for version in there}):
-                await catalog.lock_artefact(session, artefact)
+                await stored.lock_artefact(session, artefact)
             numbers = [version.number for version in there]
             restored = await repository.restore(session, adapter, numbers)
             if not restored:

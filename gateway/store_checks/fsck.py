@@ -26,7 +26,7 @@ import structlog
 
 from adapters.packed import PackedCorrupt, verify
 from adapters.store import Corrupt, NotFound, ObjectStore, artefact_of, artefact_path
-from gateway.catalog import repository
+from gateway.catalog import stored
 from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.spool import Spool
 from gateway.db import Database
@@ -124,7 +124,7 @@ class Fsck:
             found.stored += len(page)
             found.others += others
             async with self._database.system_reader() as session:
-                unreferenced = await repository.unreferenced(session, page)
+                unreferenced = await stored.unreferenced(session, page)
             for each in unreferenced:
                 if await self._is_old(each):
                     found.orphans += 1
@@ -147,7 +147,7 @@ class Fsck:
         after, seen = UUID(int=0), set[Stored]()
         while True:
             async with self._database.system_reader() as session:
-                page = await repository.list_stored(session, after, PAGE)
+                page = await stored.list_stored(session, after, PAGE)
             if not page:
                 return
             claims = [
@@ -176,7 +176,7 @@ class Fsck:
             what = "truncated"
         tenant, artefact = claim.stored
         async with self._database.tenant_reader(tenant) as session:
-            if not await repository.is_referenced(session, tenant, artefact):  # purged meanwhile
+            if not await stored.is_referenced(session, tenant, artefact):  # purged meanwhile
                 return
         log.error(f"artefact_{what}", tenant=str(tenant), artefact=artefact)
         setattr(found, what, getattr(found, what) + 1)
@@ -197,12 +197,12 @@ class Fsck:
                 if not await asyncio.to_thread(self._is_sound, claim.stored, target):
                     rotten.add(claim.stored)
                 look.found.checked += 1
-        for stored in sorted(rotten, key=str):
-            log.error("artefact_corrupt", tenant=str(stored[0]), artefact=stored[1])
+        for each in sorted(rotten, key=str):
+            log.error("artefact_corrupt", tenant=str(each[0]), artefact=each[1])
             look.found.corrupt += 1
-            look.found.show(_example("corrupt", stored))
-            look.bad.append(stored)
-        look.whole = [claim for claim in look.whole if claim.stored not in rotten]
+            look.found.show(_example("corrupt", each))
+            look.bad.append(each)
+        look.whole = [claim for claim in look.whole if claim.each not in rotten]
 
     def _is_sound(self, stored: Stored, target: Path) -> bool:
         """Read twice before it is called rotten: a transfer may break bytes, too."""

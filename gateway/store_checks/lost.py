@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.audit.service import SYSTEM, Change, record
-from gateway.catalog import repository as catalog
 from gateway.catalog.told import state_changed
 from gateway.db import Database, TenantWrite
 from gateway.principal import TenantId
@@ -36,7 +35,7 @@ class Lost:
         for tenant, artefact in stored:
             async with self._database.tenant_session(tenant) as session:
                 versions = await repository.lost_versions(session, tenant, artefact)
-                await catalog.found_again(session, tenant, artefact)
+                await stored.found_again(session, tenant, artefact)
                 epoch = await self._tell(session, tenant, artefact, versions, "found")
             await self._publish(tenant, epoch)
         return len(stored)

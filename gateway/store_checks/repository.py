@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import delete, func, select, update
 
-from gateway.catalog.repository import is_kept
+from gateway.catalog.stored import is_kept
 from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
 from gateway.models import Adapter, AdapterVersion, CheckState, StoreCheck
 from gateway.paging import ById, Order, beyond

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import delete, func, select, text, true, update
 
-from gateway.catalog.repository import stored_of
+from gateway.catalog.stored import stored_of
 from gateway.db import SystemRead, SystemWrite, TenantRead, TenantWrite
 from gateway.models import StorageHold, Upload
 from gateway.paging import ById, Order, beyond

@@ -31,3 +31,26 @@ BODIES: dict[str, dict[str, Any]] = {
     "post /adapters/{name}/rollouts/{rollout_id}/rollback": {},
 }
 """What is sent with a changing route that names a thing of a tenant: good enough to reach the look-up."""
+
+NO_IDS = {
+    *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),
+    *("since", "until", "state", "status", "lifecycle", "name_prefix", "action", "actor", "target"),
+    *("kept_hash", "kept_seq", "by", "step", "window", "slow_ms", "outcome", "code", "key", "alias"),
+}
+"""Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
+
+NOT_THERE_YET = {"/api/v1/tenants/{tenant}/offboarding"} | {
+    f"{root}/adapters/{{name}}{rest}/purge"
+    for root in ("/v1", "/api/v1/tenants/{tenant}")
+    for rest in ("", "/versions/{number}")
+}
+"""What no owner here has: 404 to everyone."""
+
+PLACES = {"after", "before", "cursor"}
+"""Those that say where a list goes on."""
+
+IDS_OF_OPERATORS = {"owner", "base_id", "version", "tenant"}
+"""Those of routes that only operators reach, who see all."""
+
+CHANGING_HEADERS = {"x-request-id", "content-length", "date"}
+TENANT = "/api/v1/tenants/{tenant}"

@@ -32,7 +32,15 @@ from gateway.services import Services
 from gateway.usage.repository import insert_events
 from tests.gateway.conftest import Operator
 from tests.gateway.events.making import make_event as make_request_event
-from tests.gateway.route_bodies import BODIES
+from tests.gateway.route_bodies import (
+    BODIES,
+    CHANGING_HEADERS,
+    IDS_OF_OPERATORS,
+    NO_IDS,
+    NOT_THERE_YET,
+    PLACES,
+    TENANT,
+)
 from tests.gateway.usage.test_journal import make_event
 
 Client = TestClient[Any]
@@ -44,29 +52,6 @@ MAKES_ITS_OWN = {
     ("post", "/api/v1/tenants/{tenant}/adapters/{name}/versions"),
 }
 """Not a look-up: the name is free to each tenant. What it answers must not tell who else has it."""
-
-NO_IDS = {
-    *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),
-    *("since", "until", "state", "status", "lifecycle", "name_prefix", "action", "actor", "target"),
-    *("kept_hash", "kept_seq", "by", "step", "window", "slow_ms", "outcome", "code", "key", "alias"),
-}
-"""Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
-
-NOT_THERE_YET = {"/api/v1/tenants/{tenant}/offboarding"} | {
-    f"{root}/adapters/{{name}}{rest}/purge"
-    for root in ("/v1", "/api/v1/tenants/{tenant}")
-    for rest in ("", "/versions/{number}")
-}
-"""What no owner here has: 404 to everyone."""
-
-PLACES = {"after", "before", "cursor"}
-"""Those that say where a list goes on."""
-
-IDS_OF_OPERATORS = {"owner", "base_id", "version", "tenant"}
-"""Those of routes that only operators reach, who see all."""
-
-CHANGING_HEADERS = {"x-request-id", "content-length", "date"}
-TENANT = "/api/v1/tenants/{tenant}"
 
 
 @dataclass(frozen=True)

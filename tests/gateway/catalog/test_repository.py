@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
-from gateway.catalog import repository
+from gateway.catalog import repository, stored
 from gateway.catalog.names import LIVE, parse_model
 from gateway.catalog.repository import Line, NewVersion
 from gateway.db import Database
@@ -67,7 +67,7 @@ async def test_a_retired_version_is_gone_and_its_number_is_not_given_out_again(
     assert await served(db, line, "a") is None  # `live` pointed there, and is not moved to what nobody chose
     assert await served(db, line, "a@1") == 1
     async with db.tenant_reader(line.tenant) as session:
-        assert not await repository.is_referenced(session, line.tenant, digest)
+        assert not await stored.is_referenced(session, line.tenant, digest)
     assert await add(db, line, "a") == 3
 
 

@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import text, update
 
-from gateway.catalog import repository as catalog
+from gateway.catalog import stored
 from gateway.db import Database
 from gateway.models import Replica
 from gateway.principal import Principal, Scope, TenantId
@@ -78,7 +78,7 @@ class Ward:
 
     async def stored_by(self, tenant: TenantId) -> tuple[int, int]:
         async with self.db.tenant_reader(tenant) as session:
-            versions, num_bytes = (await session.execute(catalog.stored_of(tenant))).one()
+            versions, num_bytes = (await session.execute(stored.stored_of(tenant))).one()
             return int(versions), int(num_bytes)
 
     async def states(self, tenant: TenantId, artefact: str) -> dict[str, str]:

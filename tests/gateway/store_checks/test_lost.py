@@ -12,7 +12,7 @@ from litestar.testing import TestClient
 from redis.asyncio import Redis
 
 from adapters.store import artefact_path
-from gateway.catalog import repository
+from gateway.catalog import repository, stored
 from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.spool import Spool
 from gateway.db import Database, SystemRead
@@ -33,7 +33,7 @@ __all__ = ["base", "other", "room", "small"]
 @pytest.fixture
 def only_mine(tenant: TenantId, monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions of other tests have their objects in stores of their own: to this one they are lost."""
-    of_all = repository.list_stored
+    of_all = stored.list_stored
 
     async def of_mine(session: SystemRead, after: UUID, limit: int) -> Any:
         return [row for row in await of_all(session, after, 100_000) if row[1] == tenant]

@@ -68,7 +68,7 @@ def killable(bench: Bench, tmp_path: Path) -> Iterator[KillableGateway]:
     """Over the same services and base as the gateway in this process, with a home of its own."""
     moved = {"home": tmp_path, "journal_dir": tmp_path / "journal", "store_url": f"file://{tmp_path}/store"}
     settings = bench.services.settings.model_copy(update=moved)
-    made = KillableGateway(environment(settings), free_ports(1)[0], tmp_path / "gateway.log")
+    made = KillableGateway(dict(environment(settings)), free_ports(1)[0], tmp_path / "gateway.log")
     made.start()
     yield made
     made.kill()

@@ -202,7 +202,7 @@ class Fsck:
             look.found.corrupt += 1
             look.found.show(_example("corrupt", each))
             look.bad.append(each)
-        look.whole = [claim for claim in look.whole if claim.each not in rotten]
+        look.whole = [claim for claim in look.whole if claim.stored not in rotten]
 
     def _is_sound(self, stored: Stored, target: Path) -> bool:
         """Read twice before it is called rotten: a transfer may break bytes, too."""

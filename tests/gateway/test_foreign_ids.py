@@ -60,7 +60,19 @@ BODIES: dict[str, dict[str, Any]] = {
 NO_IDS = {
     *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),
     *("since", "until", "state", "status", "lifecycle", "name_prefix", "action", "actor", "target"),
-    *("kept_hash", "kept_seq", "by", "step", "window", "slow_ms", "outcome", "code", "key", "alias"),
+    *(
+        "kept_hash",
+        "kept_seq",
+        "by",
+        "step",
+        "window",
+        "slow_ms",
+        "outcome",
+        "code",
+        "key",
+        "alias",
+        "base_digest",
+    ),
 }
 """Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
 
@@ -111,6 +123,8 @@ class Owner:
             "endpoint_id": self.endpoint,
             "delivery_id": self.delivery,
             "replica": str(self.tenant),
+            "base_id": "c" * 64,
+            "digest": "d" * 64,
         }
 
 
@@ -131,6 +145,8 @@ def _nobodys() -> dict[str, str]:
         "endpoint_id": str(uuid7()),
         "delivery_id": str(uuid7()),
         "replica": str(uuid4()),
+        "base_id": "a" * 64,
+        "digest": "b" * 64,
     }
 
 

@@ -30,15 +30,15 @@ class Lost:
             marked += bool(versions)
         return marked
 
-    async def unmark(self, stored: Sequence[tuple[TenantId, str]]) -> int:
+    async def unmark(self, found: Sequence[tuple[TenantId, str]]) -> int:
         """Their objects were read, and are whole."""
-        for tenant, artefact in stored:
+        for tenant, artefact in found:
             async with self._database.tenant_session(tenant) as session:
                 versions = await repository.lost_versions(session, tenant, artefact)
                 await stored.found_again(session, tenant, artefact)
                 epoch = await self._tell(session, tenant, artefact, versions, "found")
             await self._publish(tenant, epoch)
-        return len(stored)
+        return len(found)
 
     async def _tell(
         self,

@@ -53,6 +53,21 @@ def test_the_largest_and_smallest_numbers_pass(tmp_path: Path, dtype: str) -> No
     assert manifest.max_rank == 4
 
 
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+def test_figures_of_a_module_are_those_of_its_values(tmp_path: Path, dtype: str) -> None:
+    good = upload(dtype=dtype)
+    put(good, A0, (0, 1), -2.5)
+    put(good, B0, (0, 0), 0.0)
+    manifest = good.manifest(tmp_path)
+    first, module = prove_values(tmp_path / "adapter_model.safetensors", manifest)[0], manifest.modules[0]
+    assert (first.layer, first.site, first.rank, first.scale) == (0, "q_proj", module.rank, module.scale)
+    num_a, num_b = (shape[0] * shape[1] for shape in (module.lora_a.shape, module.lora_b.shape))
+    assert first.a_norm == pytest.approx((num_a - 1 + 2.5**2) ** 0.5)
+    assert first.b_norm == pytest.approx((num_b - 1) ** 0.5)
+    assert first.delta_bound == pytest.approx(abs(module.scale) * first.a_norm * first.b_norm)
+    assert first.largest == 2.5
+
+
 @pytest.mark.parametrize(
     "which",
     [

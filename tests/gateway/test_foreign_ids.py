@@ -95,6 +95,8 @@ class Owner:
             "alias": LIVE,
             "rollout_id": self.rollout,
             **dict.fromkeys(("replica", "check_id"), str(self.tenant)),
+            "base_id": "c" * 64,
+            "digest": "d" * 64,
         }
 
 
@@ -114,6 +116,8 @@ def _nobodys() -> dict[str, str]:
         **{each: str(uuid4()) for each in ("tenant", "member_id", "replica", "check_id")},
         **{each: str(uuid7()) for each in ("request_id", "endpoint_id", "delivery_id", "rollout_id")},
         "upload_id": str(uuid7()),
+        "base_id": "a" * 64,
+        "digest": "b" * 64,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -36,7 +36,7 @@ class Died(Exception):
 
 
 class KillableGateway:
-    def __init__(self, variables: dict[str, str], port: int, log: Path) -> None:
+    def __init__(self, variables: Mapping[str, str], port: int, log: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self._variables = variables
         self._port = port

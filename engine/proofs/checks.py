@@ -17,7 +17,7 @@ ERROR_FACTOR: Final = 2.5
 """Over the base's own error. Sound adapters of four kinds had 1.2 to 1.8 (docs/decisions/0082)."""
 EFFECT_SHARE: Final = 0.02
 MOST_ERROR_FACTOR: Final = 5.0
-"""Rounding grows with what the adapter changes: that much of it is allowed, up to so many times the base's."""
+"""Rounding grows with what the adapter changes: so much of it is allowed, up to so many times the base's."""
 MOST_INSIDE: Final = 1e18
 """The square of a larger number is more than float32 and bfloat16 hold, once it is summed."""
 

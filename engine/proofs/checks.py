@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.proofs.judge import Told, divergence, error
+from engine.proofs.judge import Told, distance, divergence
 from engine.proofs.report import Check, CheckName
 
 LEAST_DIVERGENCE: Final = 1e-6
-DIVERGENCE_FACTOR: Final = 2.0
+DIVERGENCE_FACTOR: Final = 3.0
 """Over what the base's own rounding moves its answers: that much could be rounding."""
 LEAST_ERROR: Final = 1e-4
 ERROR_FACTOR: Final = 2.5
 """Over the base's own error. Sound adapters of four kinds had 1.2 to 1.8 (docs/decisions/0082)."""
+EFFECT_SHARE: Final = 0.02
+MOST_ERROR_FACTOR: Final = 5.0
+"""Rounding grows with what the adapter changes: so much of it is allowed, up to so many times the base's."""
 MOST_INSIDE: Final = 1e18
 """The square of a larger number is more than float32 and bfloat16 hold, once it is summed."""
 
@@ -33,7 +36,7 @@ class BaseSide:
         cls, prompts: Sequence[Sequence[int]], served: Sequence[Told], dense: Sequence[Sequence[float]]
     ) -> BaseSide:
         twin = named(served, dense)
-        return cls(prompts, served, divergence(twin, served), error(served, twin))
+        return cls(prompts, served, divergence(twin, served), distance(served, twin))
 
 
 def named(served: Sequence[Told], dense: Sequence[Sequence[float]]) -> list[Told]:
@@ -54,8 +57,10 @@ def differs_check(base: BaseSide, served: Sequence[Told]) -> Check:
 
 
 def dense_check(base: BaseSide, served: Sequence[Told], dense: Sequence[Sequence[float]]) -> Check:
-    figure = error(served, named(served, dense))
-    bound = max(LEAST_ERROR, ERROR_FACTOR * base.error)
+    figure = distance(served, named(served, dense))
+    effect = distance(base.served, served)
+    allowed = min(max(ERROR_FACTOR * base.error, EFFECT_SHARE * effect), MOST_ERROR_FACTOR * base.error)
+    bound = max(LEAST_ERROR, allowed)
     passed = figure <= bound  # False for NaN, too
     said = "are" if passed else "are not"
     message = (

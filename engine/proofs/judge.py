@@ -37,12 +37,14 @@ def _divergence(ours: Told, theirs: Told) -> float:
     )
 
 
-def error(served: Sequence[Told], dense: Sequence[Told]) -> float:
-    """How far the served log-probabilities lie from the dense ones, in nats: the median over all tokens told
-    of. A model is so sure at some positions that rounding moves them tenfold; a fault moves all."""
+def distance(ours: Sequence[Told], theirs: Sequence[Told]) -> float:
+    """How far log-probabilities lie from each other, in nats: the median over all tokens that both tell of, 0
+    where there are none. A model is so sure at some positions that rounding moves them tenfold; a fault moves
+    all."""
     distances = [
         abs(logprob - there[token])
-        for here, there in zip(served, dense, strict=True)
+        for here, there in zip(ours, theirs, strict=True)
         for token, logprob in here.items()
+        if token in there
     ]
-    return math.nan if any(map(math.isnan, distances)) else median(distances)
+    return math.nan if any(map(math.isnan, distances)) else median(distances or [0.0])

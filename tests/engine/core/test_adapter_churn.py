@@ -32,8 +32,8 @@ class Churn(Simulation):
         self._enter = self.adapters.enter
         self.adapters.enter = self._note  # type: ignore[method-assign, assignment]
 
-    def _note(self, ref: object, now: float) -> Tier | None:
-        tier = self._enter(ref, now)  # type: ignore[arg-type]
+    def _note(self, ref: object, now: float, *, yields: bool = False) -> Tier | None:
+        tier = self._enter(ref, now, yields=yields)  # type: ignore[arg-type]
         self.found.append((ref.artefact, tier is Tier.DEVICE))  # type: ignore[attr-defined]
         return tier
 

@@ -68,7 +68,7 @@ async def test_canary(base_url: str, admin: httpx.Client, tmp_path: Path, record
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-    record.write(TOLD, _figures(noisy, overflowing, good, heard), _reports([*noisy, overflowing]))
+    record.write(TOLD, _figures(noisy, overflowing, good, heard), _reports([*noisy, overflowing, good]))
     assert heard.errors == []
     assert all(each["state"] == "rolled_back" and each["rule"] == "acceptance" for each in noisy)
     assert overflowing["state"] in ("rolled_back", "refused")
@@ -94,7 +94,7 @@ def _figures(
 
 def _reports(tried: list[dict[str, Any]]) -> str:
     """What the rollouts themselves say, one of a kind."""
-    reasons = {each["rule"]: each["reason"] for each in tried}
+    reasons = {each["rule"]: each["reason"] for each in tried if each["reason"] is not None}
     return "\n".join(f"- {json.dumps(reason, ensure_ascii=False)}" for reason in reasons.values())
 
 

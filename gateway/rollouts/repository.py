@@ -32,7 +32,8 @@ _FIGURES = text(
              bool_or(outcome = 'finished') AS finished,
              bool_or(outcome = 'not_finite') AS not_finite,
              sum(prompt_tokens) AS prompt, sum(completion_tokens) AS completion,
-             min(greatest(0, ttft_ms - coalesce(load_ms, 0))) FILTER (WHERE outcome = 'finished') AS ttft
+             min(greatest(0, ttft_ms - coalesce(load_ms, 0))) FILTER (WHERE outcome = 'finished') AS ttft,
+             bool_or(outcome = 'finished' AND cached_tokens * 2 >= prompt_tokens) AS warm
         FROM usage_ledger
        WHERE tenant_id = :tenant AND ended_at >= :start AND ended_at < :stop
          AND base_id = :base AND adapter_name = :name AND adapter_version = ANY(:versions)
@@ -40,11 +41,11 @@ _FIGURES = text(
        GROUP BY adapter_version, request_id
       HAVING bool_or(outcome NOT IN ('aborted', 'refused', 'taken_over'))
     )
-    SELECT version, coalesce(width_bucket(ttft::float8, CAST(:edges AS float8[])), -1) AS bucket,
+    SELECT version, warm, coalesce(width_bucket(ttft::float8, CAST(:edges AS float8[])), -1) AS bucket,
            count(*) AS requests, count(*) FILTER (WHERE NOT finished) AS failed,
            count(*) FILTER (WHERE not_finite) AS not_finite,
            sum(prompt) AS prompt, sum(completion) AS completion
-      FROM ended GROUP BY version, bucket
+      FROM ended GROUP BY version, warm, bucket
     """
 )
 """A request whose attempts all failed, failed. What clients cut, and what could not be served to anybody, is
@@ -162,6 +163,7 @@ async def figures(
             not_finite=row["not_finite"],
             prompt_tokens=int(row["prompt"]),
             completion_tokens=int(row["completion"]),
-            ttft=trimmed(buckets),
+            ttft=[] if row["warm"] else trimmed(buckets),
+            ttft_warm=trimmed(buckets) if row["warm"] else [],
         )
     return found

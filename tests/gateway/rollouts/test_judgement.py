@@ -114,3 +114,11 @@ def test_slow_first_tokens_send_it_back_and_one_does_not() -> None:
     assert reason.rule is Rule.TTFT
     assert reason.figures["beyond"] == 8
     assert why_back(RollbackOn(ttft_p95_ratio=None), Pair(old=old, new=slow)) is None
+
+
+def test_an_empty_prefix_cache_is_not_held_against_a_new_version() -> None:
+    old = Figures(requests=100, ttft=times(*[400.0] * 4), ttft_warm=times(*[30.0] * 96))
+    cold = Figures(requests=12, ttft=times(*[400.0] * 8), ttft_warm=times(*[30.0] * 4))
+    assert why_back(ON, Pair(old=old, new=cold)) is None
+    slow = Figures(requests=12, ttft=times(*[400.0] * 4), ttft_warm=times(*[200.0] * 8))
+    assert why_back(ON, Pair(old=old, new=slow)) is not None

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +34,7 @@ WINDOW_S = 1.0
 """After a request's start: the tokens of others that come within it are those that it may have delayed."""
 RATIO, FOLDER_MS, S3_MS = 1.5, 100.0, 300.0
 MOST_RISE = 1.10
+RESTART_S = 120.0
 
 
 @dataclass
@@ -42,6 +45,7 @@ class Measured:
     warm: list[float] = field(default_factory=list)
     gaps: list[tuple[float, float]] = field(default_factory=list)  # when it ended (monotonic s), and length
     starts: dict[str, list[float]] = field(default_factory=lambda: {"cold": [], "warm": [], "quiet": []})
+    warm_again_s: float = 0.0  # from when a killed replica was back until it held what was hot
     loads: int = 0  # from the store, by the replica's own count
 
     def p95_gap(self, kind: str) -> float:
@@ -69,7 +73,7 @@ def test_cold_start(demo_model_dir: Path, tmp_path: Path, record: Record) -> Non
         "memory and on disk, so that only the store has it; then the same adapter again, in its slot. "
         f"Prompts are fresh. {STREAMS} streams of other tenants run all the time, each over an adapter of "
         f"its own; their gaps are those within {WINDOW_S:g} s of a cold request's start, beside those after "
-        "a warm one's.",
+        "a warm one's. At the end the replica is killed, and nobody asks for anything.",
         figures,
     )
     for measured, more_ms in found.values():
@@ -91,6 +95,9 @@ def _figures(name: str, measured: Measured, more_ms: float) -> dict[str, object]
         f"{name}: cold first token, ms (p50, p95)": pair(measured.cold),
         f"{name}: bound of the median, ms": f"{bound:.0f}",
         f"{name}: others' gaps, ms (p95)": gaps,
+        f"{name}: adapters in memory again so long after a killed replica's return, s": (
+            f"{measured.warm_again_s:.1f}"
+        ),
     }
 
 
@@ -100,7 +107,9 @@ async def _measured(model: Path, tmp_path: Path, environment: Mapping[str, str],
         await asyncio.to_thread(platform.start)
         try:
             async with _parts(platform.demo(), model, tmp_path) as run:
-                return await run.measure(rounds)
+                await run.measure(rounds)
+                await run.restart(platform.demo()["engines"][0]["pid"])
+                return run.measured
         finally:
             await asyncio.to_thread(platform.stop)
 
@@ -141,7 +150,7 @@ class _Run:
     measured: Measured = field(default_factory=Measured)
     draw: random.Random = field(default_factory=lambda: random.Random(7))
 
-    async def measure(self, rounds: int) -> Measured:
+    async def measure(self, rounds: int) -> None:
         artefacts = [await self._artefact(name) for name in self.names]
         streams = [
             asyncio.create_task(self._stream_forever(client, name))
@@ -161,7 +170,30 @@ class _Run:
             stream.cancel()
         ended = await asyncio.gather(*streams, return_exceptions=True)
         assert all(isinstance(each, asyncio.CancelledError) for each in ended), ended
-        return self.measured
+
+    async def restart(self, pid: int) -> None:
+        """Kills the replica, and waits until it holds again what was hot, with nobody asking."""
+        await asyncio.sleep(5.0)  # until the ledger has them all
+        os.kill(pid, signal.SIGKILL)
+        await self._until(lambda held: held is None)
+        await self._until(lambda held: held is not None)
+        began = time.monotonic()
+        await self._until(lambda held: held is not None and len(held) == COLD + STREAMS)
+        self.measured.warm_again_s = time.monotonic() - began
+
+    async def _until(self, wanted: Callable[[list[str] | None], bool]) -> None:
+        """`wanted` of what the replica has in memory, None while it does not answer."""
+        deadline = time.monotonic() + RESTART_S
+        while time.monotonic() < deadline:
+            try:
+                state = (await self.engine.get("/internal/state", params={"once": 1})).json()
+                held = state["stats"]["host"] if state["ready"] and state["stats"] else None
+            except httpx.TransportError:
+                held = None
+            if wanted(held):
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("the replica did not come back, or not with what it had")
 
     async def _note(self, kind: str) -> None:
         self.measured.starts[kind].append(time.monotonic())

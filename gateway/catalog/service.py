@@ -113,8 +113,14 @@ class Catalog:
             row = await repository.find_served(session, line, name)
         if row is None:
             raise ModelNotFound(model)
-        limits = limits_of(row.Adapter)
-        adapter = ResolvedAdapter(name.name, row.number, row.artefact, line.tenant, limits, name.owner)
+        adapter = ResolvedAdapter(
+            name.name,
+            row.number,
+            row.artefact,
+            line.tenant,
+            limits_of(row.Adapter),
+            owner_name=name.owner,
+        )
         return Resolved(model, self.base_id, adapter), owner
 
     async def _line(

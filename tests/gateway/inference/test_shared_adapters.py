@@ -28,7 +28,7 @@ class Shared:
     async def resolve(self, principal: Principal, model: str, sticky: Sticky | None = None) -> Resolved:
         if self.ended or model != "acme/pirate":
             raise ModelNotFound(model)
-        adapter = ResolvedAdapter("pirate", 3, ADAPTER, OWNER, Limits(), "acme")
+        adapter = ResolvedAdapter("pirate", 3, ADAPTER, OWNER, Limits(), owner_name="acme")
         return Resolved(model, "base-id", adapter)
 
 

@@ -89,6 +89,14 @@ def test_a_tenant_from_its_making_to_its_usage(
     assert "poet@1" in motet("adapters", "show", "poet", "--tenant", name).stdout  # as an operator
     assert "poet" in motet("adapters", "list", MOTET_API_KEY=secret).stdout
     assert answer(motet("adapters", "delete", "poet", "--json", MOTET_API_KEY=secret))["deleted"]
+    assert "poet" in motet("adapters", "retired", "--tenant", name).stdout
+    assert "purges_at" in motet("adapters", "retired", "poet", "--tenant", name).stdout
+    back = answer(motet("adapters", "restore", "poet", "--aliases", "--tenant", name, "--json"))
+    assert back["aliases"] == {"live": 1}
+    purged = answer(motet("adapters", "purge", "poet@1", "--confirm", "poet@1", "--tenant", name, "--json"))
+    assert (purged["state"], purged["num_purged"]) == ("purged", 1)
+    checked = json.loads(motet("adapters", "fsck", "--json").stdout)
+    assert (checked["state"], checked["found"]["missing"]) == ("done", 0)
     assert answer(motet("usage", "--json", MOTET_API_KEY=secret))["requests"] == 0
 
     (key,) = answer(motet("keys", "list", "--tenant", name, "--json"))

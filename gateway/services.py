@@ -114,6 +114,39 @@ def services_of(scope: Scope) -> Services:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What the services of nouns stand on."""
+
+    db: Database
+    redis: Redis
+    epochs: Epochs
+    authenticator: Authenticator
+    catalog: Catalog
+    serving: Serving
+
+
+async def _open_ground(
+    stack: AsyncExitStack, settings: Settings, base: BaseSpec, peppers: Peppers
+) -> _Ground:
+    """Closed by the stack, in turn."""
+    await stack.enter_async_context(metric_values.written())
+    db = Database(settings.database_url, settings.database_system_url)
+    stack.push_async_callback(db.close)
+    redis = connect(settings.redis_url)
+    stack.push_async_callback(redis.aclose)
+    epochs = Epochs(redis)
+    cache = CacheLimits(settings.key_cache_entries, settings.key_cache_s, settings.key_stale_s)
+    authenticator = Authenticator(db, peppers, epochs, cache)
+    await stack.enter_async_context(_flushing(authenticator))
+    catalog = Catalog(db, base)
+    revocation = Revocation(settings.database_url, db, authenticator, catalog.resolved)
+    await stack.enter_async_context(revocation.running())
+    needs = Needs(settings=settings, db=db, redis=redis, keys=authenticator, catalog=catalog, base=base)
+    serving = await stack.enter_async_context(open_serving(needs))
+    return _Ground(db, redis, epochs, authenticator, catalog, serving)
+
+
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """Raises OSError or ValueError when the base model's folder can't be read, ValueError for a setting."""
@@ -121,35 +154,23 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     peppers = Peppers(settings.pepper, settings.pepper_previous)
     base = BaseSpec.from_dir(Path(settings.base_model), settings.base_name)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(metric_values.written())
-        db = Database(settings.database_url, settings.database_system_url)
-        stack.push_async_callback(db.close)
-        redis = connect(settings.redis_url)
-        stack.push_async_callback(redis.aclose)
-        epochs = Epochs(redis)
-        cache = CacheLimits(settings.key_cache_entries, settings.key_cache_s, settings.key_stale_s)
-        authenticator = Authenticator(db, peppers, epochs, cache)
-        await stack.enter_async_context(_flushing(authenticator))
-        catalog = Catalog(db, base)
-        revocation = Revocation(settings.database_url, db, authenticator, catalog.resolved)
-        await stack.enter_async_context(revocation.running())
-        needs = Needs(settings=settings, db=db, redis=redis, keys=authenticator, catalog=catalog, base=base)
-        serving = await stack.enter_async_context(open_serving(needs))
-        hints = ReplicaHints(serving.registry)
+        ground = await _open_ground(stack, settings, base, peppers)
+        db, redis, epochs, catalog = ground.db, ground.redis, ground.epochs, ground.catalog
+        serving, registry = ground.serving, ground.serving.registry
+        hints = ReplicaHints(registry)
         stack.push_async_callback(hints.close)
-        parts = await stack.enter_async_context(
-            open_catalog(settings, db, epochs, base, hints, serving.registry)
-        )
+        parts = await stack.enter_async_context(open_catalog(settings, db, epochs, base, hints, registry))
         arrivals = await stack.enter_async_context(open_uploads(settings, db, base.base_id, parts.intake))
-        store, registry = parts.shelf.store, serving.registry
+        store = parts.shelf.store
         purges = Purges(db, store, lambda: {each.url: each.driver for each in registry.all}, base.base_id)
+        placed = Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes)
         yield Services(
             settings=settings,
             proxies=proxies,
             db=db,
             redis=redis,
             epochs=epochs,
-            authenticator=authenticator,
+            authenticator=ground.authenticator,
             admins=AdminAuthenticator(db, redis, peppers),
             tenants=Tenants(db, epochs),
             offboardings=Offboardings(db, epochs, settings.offboarding_grace_h),
@@ -174,13 +195,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             retirement=Retirement(db, epochs, store, purges, base.base_id),
             store_checks=StoreChecks(db, store, settings.store_url),
             sharing=Sharing(db, epochs, Base(base.base_id, base.name)),
-            replicas=Replicas(db, base.base_id, serving.fleet.tokens, serving.registry),
-            placements=Placements(
-                db,
-                serving.registry,
-                base.base_id,
-                Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes),
-            ),
+            replicas=Replicas(db, base.base_id, serving.fleet.tokens, registry),
+            placements=Placements(db, registry, base.base_id, placed),
             upgrades=Upgrades(db, base.base_id, settled=bool(settings.base_digests)),
             serving=serving,
         )

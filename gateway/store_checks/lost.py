@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.audit.service import SYSTEM, Change, record
+from gateway.catalog import stored
 from gateway.catalog.told import state_changed
 from gateway.db import Database, TenantWrite
 from gateway.principal import TenantId

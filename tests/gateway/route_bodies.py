@@ -34,8 +34,20 @@ BODIES: dict[str, dict[str, Any]] = {
 
 NO_IDS = {
     *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),
-    *("base_digest", "since", "until", "state", "status", "lifecycle", "name_prefix", "action", "actor", "target"),
+    *(
+        "base_digest",
+        "since",
+        "until",
+        "state",
+        "status",
+        "lifecycle",
+        "name_prefix",
+        "action",
+        "actor",
+        "target",
+    ),
     *("kept_hash", "kept_seq", "by", "step", "window", "slow_ms", "outcome", "code", "key", "alias"),
+    "base_digest",
 }
 """Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
 

@@ -114,8 +114,9 @@ def _nobodys() -> dict[str, str]:
         "version": "1",
         "alias": LIVE,
         **{each: str(uuid4()) for each in ("tenant", "member_id", "replica", "check_id")},
-        **{each: str(uuid7()) for each in ("request_id", "endpoint_id", "delivery_id", "rollout_id")},
-        "upload_id": str(uuid7()),
+        **dict.fromkeys(
+            ("request_id", "endpoint_id", "delivery_id", "rollout_id", "upload_id"), str(uuid7())
+        ),
         "base_id": "a" * 64,
         "digest": "b" * 64,
     }

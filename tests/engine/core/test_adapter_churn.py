@@ -30,7 +30,7 @@ class Churn(Simulation):
             host_budget_bytes=host_adapters * ADAPTER_BYTES,
         )
         self._enter = self.adapters.enter
-        self.adapters.enter = self._note  # type: ignore[method-assign, assignment]
+        self.adapters.enter = self._note  # type: ignore[method-assign]
 
     def _note(self, ref: object, now: float, *, yields: bool = False) -> Tier | None:
         tier = self._enter(ref, now, yields=yields)  # type: ignore[arg-type]

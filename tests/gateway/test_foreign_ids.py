@@ -59,20 +59,8 @@ BODIES: dict[str, dict[str, Any]] = {
 
 NO_IDS = {
     *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),
-    *("since", "until", "state", "status", "lifecycle", "name_prefix", "action", "actor", "target"),
-    *(
-        "kept_hash",
-        "kept_seq",
-        "by",
-        "step",
-        "window",
-        "slow_ms",
-        "outcome",
-        "code",
-        "key",
-        "alias",
-        "base_digest",
-    ),
+    *("since", "until", "state", "status", "lifecycle", "name_prefix", "action", "actor", "target", "alias"),
+    *("kept_hash", "kept_seq", "by", "step", "window", "slow_ms", "outcome", "code", "key", "base_digest"),
 }
 """Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
 
@@ -123,8 +111,7 @@ class Owner:
             "endpoint_id": self.endpoint,
             "delivery_id": self.delivery,
             "replica": str(self.tenant),
-            "base_id": "c" * 64,
-            "digest": "d" * 64,
+            **dict.fromkeys(("base_id", "digest"), "c" * 64),
         }
 
 
@@ -136,8 +123,7 @@ def _nobodys() -> dict[str, str]:
         "key_id": "a" * 12,
         "member_id": str(uuid4()),
         "token_id": "b" * 12,
-        "name": name,
-        "model": name,
+        **dict.fromkeys(("name", "model"), name),
         "number": "1",
         "export_id": uuid4().hex * 2,
         "version": "1",
@@ -145,8 +131,7 @@ def _nobodys() -> dict[str, str]:
         "endpoint_id": str(uuid7()),
         "delivery_id": str(uuid7()),
         "replica": str(uuid4()),
-        "base_id": "a" * 64,
-        "digest": "b" * 64,
+        **dict.fromkeys(("base_id", "digest"), "a" * 64),
     }
 
 

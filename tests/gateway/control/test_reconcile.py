@@ -20,7 +20,15 @@ from gateway.db import Database
 from gateway.ids import uuid7
 from gateway.models import UsageDrain, UsageLedger, UsageUncounted
 from gateway.principal import TenantId
-from gateway.replicas.driver import JournalLine, JournalPage, ReplicaView, Trailer, Upstream, UpstreamFailed
+from gateway.replicas.driver import (
+    EngineVerdict,
+    JournalLine,
+    JournalPage,
+    ReplicaView,
+    Trailer,
+    Upstream,
+    UpstreamFailed,
+)
 from gateway.usage.drain import drain_own
 from gateway.usage.journal import Journal
 from gateway.usage.repository import insert_events, uncounted_of
@@ -70,6 +78,9 @@ class JournalOnly:
         raise UpstreamFailed("only a journal")
 
     async def prefetch(self, artefact: str, owner: str) -> None:
+        raise UpstreamFailed("only a journal")
+
+    async def prove(self, artefact: str, owner: str, longest: bool) -> EngineVerdict:
         raise UpstreamFailed("only a journal")
 
     async def retire(self, artefact: str, owner: str) -> None:

@@ -298,7 +298,8 @@ async def test_acceptance_prompts_gate_readiness(
         )
     )
     assert again is not None
-    assert (again.passed, again.share) == (True, pytest.approx(2 / 3, abs=1e-3))
+    assert again.passed
+    assert again.share == pytest.approx(2 / 3, abs=1e-3)
 
 
 async def test_an_unanswered_prompt_is_no_verdict(room: Room, tenant: TenantId, small: Path) -> None:

@@ -95,8 +95,7 @@ class Owner:
             "alias": LIVE,
             "rollout_id": self.rollout,
             **dict.fromkeys(("replica", "check_id"), str(self.tenant)),
-            "base_id": "c" * 64,
-            "digest": "d" * 64,
+            **dict.fromkeys(("base_id", "digest"), "c" * 64),
         }
 
 
@@ -117,8 +116,7 @@ def _nobodys() -> dict[str, str]:
         **dict.fromkeys(
             ("request_id", "endpoint_id", "delivery_id", "rollout_id", "upload_id"), str(uuid7())
         ),
-        "base_id": "a" * 64,
-        "digest": "b" * 64,
+        **dict.fromkeys(("base_id", "digest"), "a" * 64),
     }
 
 

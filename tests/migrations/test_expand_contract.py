@@ -119,8 +119,8 @@ def statements_of(name: str) -> tuple[ModuleType, str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_migration_only_adds_unless_it_is_the_contract_of_an_earlier_one(name: str) -> None:
     module, statements = statements_of(name)
-    earlier = "".join(statements_of(each)[1] for each in NAMES[: NAMES.index(name)])
-    found = takes_away(statements, earlier)
+    before = "".join(statements_of(each)[1] for each in NAMES[: NAMES.index(name)])
+    found = takes_away(statements, before)
     contract_of = getattr(module, "contract_of", None)
     if contract_of is None:
         assert not found, f"{name} takes away what the release before needs"

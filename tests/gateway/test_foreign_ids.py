@@ -4,7 +4,6 @@ that a new one is swept too, and a new kind of id, of body or of query fails unt
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -32,11 +31,10 @@ from gateway.services import Services
 from gateway.usage.repository import insert_events
 from tests.gateway.conftest import Operator
 from tests.gateway.events.making import make_event as make_request_event
+from tests.gateway.uploads.making import begin_upload
 from tests.gateway.usage.test_journal import make_event
 
 Client = TestClient[Any]
-
-CONFIG_NAME = base64.b64encode(b"adapter_config.json").decode()
 
 MAKES_ITS_OWN = {
     ("post", "/v1/adapters/{name}/versions"),
@@ -56,8 +54,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "post /webhooks/{endpoint_id}/rotate": {},
     "post /webhooks/{endpoint_id}/ping": {},
     "post /webhooks/{endpoint_id}/deliveries/{delivery_id}/redeliver": {},
-    "patch /uploads/{upload_id}": {},
-    "post /uploads/{upload_id}": {},
+    **dict.fromkeys(("patch /uploads/{upload_id}", "post /uploads/{upload_id}"), {}),
 }
 """What is sent with a changing route that names a thing of a tenant: good enough to reach the look-up."""
 
@@ -133,10 +130,7 @@ def _nobodys() -> dict[str, str]:
         "number": "1",
         "export_id": uuid4().hex * 2,
         "version": "1",
-        "request_id": str(uuid7()),
-        "endpoint_id": str(uuid7()),
-        "delivery_id": str(uuid7()),
-        "upload_id": str(uuid7()),
+        **{name: str(uuid7()) for name in ("request_id", "endpoint_id", "delivery_id", "upload_id")},
         "replica": str(uuid4()),
     }
 
@@ -190,15 +184,8 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
         request=str(used.request_id),
         endpoint=endpoint,
         delivery=str(sent["id"]),
-        upload=_upload(client, headers),
+        upload=begin_upload(client, headers),
     )
-
-
-def _upload(client: Client, headers: dict[str, str]) -> str:
-    wanted = {"tus-resumable": "1.0.0", "upload-length": "2", "upload-metadata": f"filename {CONFIG_NAME}"}
-    made = client.post("/v1/uploads", headers={**headers, **wanted})
-    assert made.status_code == 201, made.text
-    return str(made.headers["location"].rpartition("/")[2])
 
 
 async def _export(client: Client, db: Database, headers: dict[str, str]) -> str:
@@ -372,8 +359,6 @@ async def test_the_list_of_tenants_is_the_accounts_own(
 
 
 FORMS = ["{name}", "{name}@1", "{name}@live", "{owner}/{name}", "{owner}/{name}@1"]
-
-
 MODEL_PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/models/{model}"]
 
 

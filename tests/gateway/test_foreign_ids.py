@@ -54,7 +54,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "post /webhooks/{endpoint_id}/rotate": {},
     "post /webhooks/{endpoint_id}/ping": {},
     "post /webhooks/{endpoint_id}/deliveries/{delivery_id}/redeliver": {},
-    **dict.fromkeys(("patch /uploads/{upload_id}", "post /uploads/{upload_id}"), {}),
+    **{key: {} for key in ("patch /uploads/{upload_id}", "post /uploads/{upload_id}")},
 }
 """What is sent with a changing route that names a thing of a tenant: good enough to reach the look-up."""
 

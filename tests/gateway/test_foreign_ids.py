@@ -4,7 +4,6 @@ that a new one is swept too, and a new kind of id, of body or of query fails unt
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -41,11 +40,10 @@ from tests.gateway.route_bodies import (
     PLACES,
     TENANT,
 )
+from tests.gateway.uploads.making import begin_upload
 from tests.gateway.usage.test_journal import make_event
 
 Client = TestClient[Any]
-
-CONFIG_NAME = base64.b64encode(b"adapter_config.json").decode()
 
 MAKES_ITS_OWN = {
     ("post", "/v1/adapters/{name}/versions"),
@@ -176,15 +174,8 @@ async def _owner(client: Client, operator: Operator, db: Database, tenant: Tenan
         endpoint=endpoint,
         delivery=str(sent["id"]),
         rollout=make(f"/adapters/{adapter}/rollouts", {"to": 2})["id"],
-        upload=_upload(client, headers),
+        upload=begin_upload(client, headers),
     )
-
-
-def _upload(client: Client, headers: dict[str, str]) -> str:
-    wanted = {"tus-resumable": "1.0.0", "upload-length": "2", "upload-metadata": f"filename {CONFIG_NAME}"}
-    made = client.post("/v1/uploads", headers={**headers, **wanted})
-    assert made.status_code == 201, made.text
-    return str(made.headers["location"].rpartition("/")[2])
 
 
 async def _export(client: Client, db: Database, headers: dict[str, str]) -> str:
@@ -358,8 +349,6 @@ async def test_the_list_of_tenants_is_the_accounts_own(
 
 
 FORMS = ["{name}", "{name}@1", "{name}@live", "{owner}/{name}", "{owner}/{name}@1"]
-
-
 MODEL_PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/models/{model}"]
 
 

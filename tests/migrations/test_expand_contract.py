@@ -127,8 +127,8 @@ def test_a_migration_only_adds_unless_it_is_the_contract_of_an_earlier_one(name:
         return
     assert found, f"{name} calls itself a contract, and takes nothing away"
     script = ScriptDirectory(str(VERSIONS.parent))
-    before = {each.revision for each in script.iterate_revisions(module.down_revision, "base")}
-    assert contract_of in before, f"{name} is the contract of {contract_of}, which is not before it"
+    ancestors = {each.revision for each in script.iterate_revisions(module.down_revision, "base")}
+    assert contract_of in ancestors, f"{name} is the contract of {contract_of}, which is not before it"
     assert "UPDATE schema_support SET oldest_release" in statements, "so that older releases are told"
 
 

@@ -99,41 +99,30 @@ class Owner:
     def ids(self) -> dict[str, str]:
         """By path parameter."""
         return {
-            "tenant": str(self.tenant),
+            **dict.fromkeys(("tenant", "replica"), str(self.tenant)),
+            **dict.fromkeys(("name", "model"), self.adapter),
+            **dict.fromkeys(("number", "version"), "1"),
             "key_id": self.key_id,
             "member_id": self.member,
             "token_id": self.token,
-            "name": self.adapter,
-            "model": self.adapter,
             "recipient": self.recipient,
-            "number": "1",
             "export_id": self.export,
-            "version": "1",
             "request_id": self.request,
             "endpoint_id": self.endpoint,
             "delivery_id": self.delivery,
-            "replica": str(self.tenant),
         }
 
 
 def _nobodys() -> dict[str, str]:
     """Ids of the same form and length that no one has."""
-    name = f"a{uuid4().hex[:12]}"
     return {
-        "tenant": str(uuid4()),
+        **{each: str(uuid4()) for each in ("tenant", "member_id", "recipient", "replica")},
+        **{each: str(uuid7()) for each in ("request_id", "endpoint_id", "delivery_id")},
+        **dict.fromkeys(("name", "model"), f"a{uuid4().hex[:12]}"),
+        **dict.fromkeys(("number", "version"), "1"),
         "key_id": "a" * 12,
-        "member_id": str(uuid4()),
         "token_id": "b" * 12,
-        "name": name,
-        "model": name,
-        "recipient": str(uuid4()),
-        "number": "1",
         "export_id": uuid4().hex * 2,
-        "version": "1",
-        "request_id": str(uuid7()),
-        "endpoint_id": str(uuid7()),
-        "delivery_id": str(uuid7()),
-        "replica": str(uuid4()),
     }
 
 

@@ -62,7 +62,7 @@ class Dense:
 
     def _computed(self, order: DenseOrder) -> DenseAnswer:
         modules = self._modules(order.path)
-        logprobs = self._model.logprobs(order.prompts, modules)
+        logprobs = self._model.logprobs(order.prompts, modules, shaken=order.shaken)
         told = [
             row[torch.tensor(tokens)].tolist() for row, tokens in zip(logprobs, order.wanted, strict=True)
         ]

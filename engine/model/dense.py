@@ -22,6 +22,8 @@ from engine.model.config import ModelConfig, read_config
 from engine.model.quantization import E4M3, quantize_rows
 from engine.model.weights import load_weights
 
+SHAKE: Final = 2.0**-8
+"""Bfloat16's rounding, about."""
 HEAD_ROWS: Final = 8_192  # of the head that are in float32 at a time
 
 Factors = tuple[Tensor, Tensor, float]
@@ -42,17 +44,29 @@ class DenseModel:
         config = read_config(model_dir)
         return cls(config, load_weights(model_dir, config), dtype, quantization == "fp8")
 
-    def logprobs(self, prompts: Sequence[Sequence[int]], modules: Modules) -> Tensor:
-        """Of the next token after each token of each prompt: float32 [tokens of all prompts, vocab]."""
+    def logprobs(self, prompts: Sequence[Sequence[int]], modules: Modules, *, shaken: bool = False) -> Tensor:
+        """Of the next token after each token of each prompt: float32 [tokens of all prompts, vocab].
+
+        `shaken`: each product's outputs are moved up or down by `SHAKE` of themselves, the same way each
+        time: how far the answers move then tells how far rounding may move them.
+        """
+        shake = torch.Generator().manual_seed(1) if shaken else None
         with torch.inference_mode():
             tokens = torch.tensor([token for prompt in prompts for token in prompt])
             residual = self.weights["model.embed_tokens.weight"][tokens].to(self.dtype).float()
             lengths = [len(prompt) for prompt in prompts]
             for layer in range(self.config.num_layers):
-                residual = self._layer(residual, lengths, layer, modules)
+                residual = self._layer(residual, lengths, layer, modules, shake)
             return self._head(self._norm(residual, "model.norm")).log_softmax(1)
 
-    def _layer(self, residual: Tensor, lengths: list[int], layer: int, modules: Modules) -> Tensor:
+    def _layer(
+        self,
+        residual: Tensor,
+        lengths: list[int],
+        layer: int,
+        modules: Modules,
+        shake: torch.Generator | None,
+    ) -> Tensor:
         prefix = f"model.layers.{layer}."
 
         def linear(site: str, x: Tensor) -> Tensor:
@@ -60,7 +74,8 @@ class DenseModel:
             if (factors := modules.get((layer, site))) is not None:
                 a, b, scale = factors
                 weight = weight + scale * (b.float() @ a.float())
-            return functional.linear(x, weight, bias)
+            product = functional.linear(x, weight, bias)
+            return product if shake is None else _shaken(product, shake)
 
         x = self._norm(residual, f"{prefix}input_layernorm")
         q, k, v = (linear(site, x) for site in ("q_proj", "k_proj", "v_proj"))
@@ -116,6 +131,11 @@ class DenseModel:
             _dequantized(weight, scale, self.dtype),
             None if bias is None else bias.to(self.dtype).float(),
         )
+
+
+def _shaken(x: Tensor, shake: torch.Generator) -> Tensor:
+    up = torch.randint(0, 2, x.shape, generator=shake, dtype=torch.int8)
+    return x * (1 + SHAKE * (2.0 * up - 1.0))
 
 
 def _dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Tensor:

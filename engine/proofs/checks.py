@@ -15,9 +15,9 @@ DIVERGENCE_FACTOR: Final = 3.0
 LEAST_ERROR: Final = 1e-4
 ERROR_FACTOR: Final = 2.5
 """Over the base's own error. Sound adapters of four kinds had 1.2 to 1.8 (docs/decisions/0082)."""
-EFFECT_SHARE: Final = 0.02
-MOST_ERROR_FACTOR: Final = 5.0
-"""Rounding grows with what the adapter changes: so much of it is allowed, up to so many times the base's."""
+MOST_UNREST: Final = 64.0
+"""Under an adapter that moves the model far, rounding moves answers further than the base's. How much further
+is computed (`shaken` in `engine.model.dense`); past so many times nothing could be told any more."""
 MOST_INSIDE: Final = 1e18
 """The square of a larger number is more than float32 and bfloat16 hold, once it is summed."""
 
@@ -28,6 +28,7 @@ class BaseSide:
 
     prompts: Sequence[Sequence[int]]
     served: Sequence[Told]
+    dense: Sequence[Sequence[float]]
     divergence: float
     error: float
 
@@ -36,7 +37,7 @@ class BaseSide:
         cls, prompts: Sequence[Sequence[int]], served: Sequence[Told], dense: Sequence[Sequence[float]]
     ) -> BaseSide:
         twin = named(served, dense)
-        return cls(prompts, served, divergence(twin, served), distance(served, twin))
+        return cls(prompts, served, dense, divergence(twin, served), distance(served, twin))
 
 
 def named(served: Sequence[Told], dense: Sequence[Sequence[float]]) -> list[Told]:
@@ -56,11 +57,19 @@ def differs_check(base: BaseSide, served: Sequence[Told]) -> Check:
     return Check(CheckName.DIFFERS, passed, figure, bound, message)
 
 
-def dense_check(base: BaseSide, served: Sequence[Told], dense: Sequence[Sequence[float]]) -> Check:
+def unrest(
+    served: Sequence[Told], dense: Sequence[Sequence[float]], shaken: Sequence[Sequence[float]]
+) -> float:
+    """How far log-probabilities move when each product is moved by about what rounding moves it."""
+    return distance(named(served, dense), named(served, shaken))
+
+
+def dense_check(
+    base: BaseSide, served: Sequence[Told], dense: Sequence[Sequence[float]], unrests: float = 1.0
+) -> Check:
+    """`unrests`: the adapter's unrest in that of the base."""
     figure = distance(served, named(served, dense))
-    effect = distance(base.served, served)
-    allowed = min(max(ERROR_FACTOR * base.error, EFFECT_SHARE * effect), MOST_ERROR_FACTOR * base.error)
-    bound = max(LEAST_ERROR, allowed)
+    bound = max(LEAST_ERROR, ERROR_FACTOR * base.error * min(max(1.0, unrests), MOST_UNREST))
     passed = figure <= bound  # False for NaN, too
     said = "are" if passed else "are not"
     message = (

@@ -23,6 +23,7 @@ class DenseOrder(msgspec.Struct, frozen=True):
     path: str | None  # of the packed adapter; None = the base
     prompts: list[list[int]]
     wanted: list[list[int]]  # for each token of all prompts: whose log-probabilities after it
+    shaken: bool = False  # each product moved by about what rounding moves it
 
 
 class DenseAnswer(msgspec.Struct, frozen=True):

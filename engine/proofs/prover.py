@@ -11,7 +11,7 @@ from adapters.disk_cache import cached_file
 from adapters.prompt import PromptEncoder
 from engine.config import EngineSettings
 from engine.core.protocol import AdapterRef
-from engine.proofs.checks import BaseSide, dense_check, differs_check, finite_check, plain
+from engine.proofs.checks import BaseSide, dense_check, differs_check, finite_check, plain, unrest
 from engine.proofs.dense_child import DenseChild, DenseLost
 from engine.proofs.dense_wire import DenseAnswer, DenseOrder
 from engine.proofs.judge import Told
@@ -24,6 +24,7 @@ from engine.server.errors import unavailable
 
 FINITE_TOKENS = 512
 """Of the prompt that is read where norms alone can't say that everything stays finite."""
+LEAST_UNREST = 1e-6  # of a base that rounding does not move
 LEAVES_AT_MOST = 2
 """Times that the adapter's file may be gone before the dense twin has read it."""
 
@@ -51,6 +52,7 @@ class Prover:
         self._longest = LongestRuns(settings.cache_dir)
         self._probes: Probes | None = None
         self._base: BaseSide | None = None
+        self._unrest: float | None = None  # the base's, once an adapter needed it
         self._base_turn = asyncio.Lock()
         self._under_way: dict[str, asyncio.Task[Report]] = {}  # by owner
         self._stopped = False
@@ -109,7 +111,7 @@ class Prover:
             return
         proof.checks.append(differs_check(base, served))
         twin = await self._twin(proof, base.prompts, served)
-        proof.checks.append(dense_check(base, served, twin.logprobs))
+        proof.checks.append(await self._dense_check(proof, base, served, twin))
         if await self._finite(proof, twin) and all(check.passed for check in proof.checks):
             await self._at_longest(proof, twin.max_rank, is_asked=longest)
 
@@ -146,18 +148,43 @@ class Prover:
             return self._base
 
     async def _twin(
-        self, proof: _Proof, prompts: Sequence[Sequence[int]], served: Sequence[Told]
+        self,
+        proof: _Proof,
+        prompts: Sequence[Sequence[int]],
+        served: Sequence[Told],
+        *,
+        shaken: bool = False,
     ) -> DenseAnswer:
         adapter = proof.adapter
         path = cached_file(self._settings.cache_dir, adapter.owner, adapter.artefact)
         for _ in range(LEAVES_AT_MOST):
-            answer = await self._dense.answer(_order(str(path), prompts, served))
+            answer = await self._dense.answer(_order(str(path), prompts, served, shaken=shaken))
             if not answer.error:
                 return answer
             if not answer.missing:
                 raise DenseLost(answer.error)
             await proof.calls.load(adapter, self._settings.proof_timeout_s)
         raise unavailable("The adapter's file leaves the disk before it is read.", "replica_busy", 5.0)
+
+    async def _dense_check(
+        self, proof: _Proof, base: BaseSide, served: Sequence[Told], twin: DenseAnswer
+    ) -> Check:
+        """One that fails by the base's yardstick is looked at by its own."""
+        check = dense_check(base, served, twin.logprobs)
+        if check.passed:
+            return check
+        shaken = await self._twin(proof, base.prompts, served, shaken=True)
+        own = unrest(served, twin.logprobs, shaken.logprobs)
+        return dense_check(base, served, twin.logprobs, own / await self._base_unrest(base))
+
+    async def _base_unrest(self, base: BaseSide) -> float:
+        async with self._base_turn:
+            if self._unrest is None:
+                answer = await self._dense.answer(_order(None, base.prompts, base.served, shaken=True))
+                if answer.error:
+                    raise DenseLost(answer.error)
+                self._unrest = max(LEAST_UNREST, unrest(base.served, base.dense, answer.logprobs))
+            return self._unrest
 
     async def _finite(self, proof: _Proof, twin: DenseAnswer) -> bool:
         check = finite_check(twin.ceiling)
@@ -219,8 +246,11 @@ class Prover:
         )
 
 
-def _order(path: str | None, prompts: Sequence[Sequence[int]], served: Sequence[Told]) -> DenseOrder:
-    return DenseOrder(path, [list(prompt) for prompt in prompts], [list(position) for position in served])
+def _order(
+    path: str | None, prompts: Sequence[Sequence[int]], served: Sequence[Told], *, shaken: bool = False
+) -> DenseOrder:
+    wanted = [list(position) for position in served]
+    return DenseOrder(path, [list(prompt) for prompt in prompts], wanted, shaken)
 
 
 def _draining() -> Exception:

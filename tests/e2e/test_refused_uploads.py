@@ -176,7 +176,7 @@ def test_a_bad_upload_is_refused_as_documented(sender: Sender, row: Row) -> None
 
 def test_a_good_upload_with_the_same_tools_is_taken(sender: Sender, tmp_path: Path) -> None:
     """So that the refusals above are refused for their own reason."""
-    folder = write_adapter(tmp_path, sender.base, Recipe(5, rank=2, layers=[0], targets=["q_proj"]))
+    folder = write_adapter(tmp_path, sender.base, Recipe(5, rank=2, layers=[0], targets=["q_proj"], std=0.2))
     files = ((folder / CONFIG).read_bytes(), (folder / WEIGHTS).read_bytes())
     answer = upload(sender, *files, name="taken")
     assert answer.status_code == 201, answer.text

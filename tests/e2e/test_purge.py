@@ -98,7 +98,9 @@ def test_no_byte_is_left_and_until_then_it_can_be_brought_back(
     (version,) = done["versions"]
     assert (version["state"], version["artefact"]) == ("purged", artefact)
     looks = engine.get(f"/internal/adapters/{artefact}", params={"owner": tenant_ids["acme"]})
-    assert {each["state"] for each in version["replicas"]} == {"purged"}
+    states = {each["state"] for each in version["replicas"]}
+    assert "purged" in states
+    assert states <= {"purged", "gone"}  # other tests' replicas have left the platform
     assert looks.status_code == 404
     deadline = time.monotonic() + 10
     while artefact in _shown(engine):  # its picture of itself is a second old at most

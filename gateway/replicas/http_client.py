@@ -80,7 +80,7 @@ class HttpUpstream:
 
     async def close(self) -> None:
         if self._connection is not None:
-            self._connection.abandon()
+            self._connection.abandon(self)
             self._connection = None
 
     async def something(self, timeout_s: float) -> None:
@@ -192,10 +192,10 @@ class HttpPool:
                 upstream.check()
                 await upstream.something(until - asyncio.get_running_loop().time())
         except TimeoutError:
-            connection.abandon()
+            connection.abandon(upstream)
             raise UpstreamFailed("the replica did not answer in time") from None
         except BaseException:
-            connection.abandon()
+            connection.abandon(upstream)
             raise
         return upstream
 
@@ -307,9 +307,10 @@ class _Connection(asyncio.Protocol):
         upstream.begin(self)
         self.transport.writelines((head, body))
 
-    def abandon(self) -> None:
-        """Nobody reads on: what still comes is not for the next request."""
-        if self._upstream is not None:
+    def abandon(self, upstream: HttpUpstream) -> None:
+        """Nobody reads this answer on: what still comes of it is not for the next request. Where it had come
+        whole, the connection may be another request's by now, and that one's answer goes on."""
+        if self._upstream is upstream:
             self._end(UpstreamFailed("the answer was abandoned"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -188,6 +188,31 @@ async def test_who_closes_early_leaves_no_rest_for_the_next() -> None:
     assert server.connections == 2
 
 
+async def test_who_leaves_when_all_has_come_takes_nobody_elses_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first is cancelled in the turn of the loop in which its answer comes whole and the connection goes
+    to the second."""
+    server = Server(SHORT, SHORT)
+    async with server.running() as pool:
+        first, second = asyncio.create_task(ask(pool)), list[asyncio.Task[HttpUpstream]]()
+        received = http_client._Connection.data_received
+
+        def receive(connection: http_client._Connection, data: bytes) -> None:
+            if second:
+                received(connection, data)
+                return
+            second.append(asyncio.create_task(ask(pool)))
+            received(connection, data)
+            first.cancel()
+
+        monkeypatch.setattr(http_client._Connection, "data_received", receive)
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert await whole(await second[0]) == b"hi"
+    assert server.connections == 1
+
+
 async def test_no_more_is_read_ahead_than_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "READ_AHEAD_BYTES", 1_000)
     size = 32 * 1024 * 1024

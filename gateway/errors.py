@@ -114,6 +114,14 @@ class Conflict(ApiError):
     code = "conflict"
 
 
+class PreconditionFailed(ApiError):
+    """What was to be changed is not what the client saw."""
+
+    status = 412
+    type = "invalid_request_error"
+    code = "precondition_failed"
+
+
 class BodyTooLarge(ApiError):
     status = 413
     type = "invalid_request_error"

@@ -73,6 +73,7 @@ _REASONS = {
     "405": "This method is not allowed here.",
     "408": "The body did not arrive in time.",
     "409": "It clashes with what is there.",
+    "412": "It was changed meanwhile; `current` is what is there.",
     "413": "The body is too large.",
     "422": "The upload can't be an adapter here.",
     "429": "A limit was met; Retry-After says when to come back.",

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from adapters.base import BaseSpec
 from gateway import metric_values
 from gateway.admin_auth.service import AdminAuthenticator
+from gateway.admin_auth.sessions import SessionStore
 from gateway.api_keys.authenticator import Authenticator, CacheLimits
 from gateway.api_keys.revocation import Revocation
 from gateway.api_keys.service import ApiKeys
@@ -34,6 +35,7 @@ from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.limits.service import LimitReports, LimitSettings
 from gateway.members.service import Members
+from gateway.oidc.service import LogIns, open_log_ins
 from gateway.receipts.opening import receipt_keys
 from gateway.receipts.service import Receipts
 from gateway.redis import connect
@@ -61,6 +63,7 @@ class Services:
     epochs: Epochs
     authenticator: Authenticator
     admins: AdminAuthenticator
+    log_ins: LogIns
     tenants: Tenants
     offboardings: Offboardings
     caches: Caches
@@ -111,6 +114,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         catalog = Catalog(db, base)
         needs = Needs(settings=settings, db=db, redis=redis, keys=authenticator, catalog=catalog, base=base)
         serving = await stack.enter_async_context(open_serving(needs))
+        sessions = SessionStore(redis, settings.session_idle_s, settings.session_life_s)
+        admins = AdminAuthenticator(db, redis, peppers, sessions)
         hints = ReplicaHints(serving.registry)
         stack.push_async_callback(hints.close)
         parts = await stack.enter_async_context(open_catalog(settings, db, epochs, base, hints))
@@ -121,7 +126,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             redis=redis,
             epochs=epochs,
             authenticator=authenticator,
-            admins=AdminAuthenticator(db, redis, peppers),
+            admins=admins,
+            log_ins=open_log_ins(settings, db, redis, admins),
             tenants=Tenants(db, epochs),
             offboardings=Offboardings(db, epochs, settings.offboarding_grace_h),
             caches=Caches(db, redis, epochs),

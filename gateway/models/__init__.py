@@ -6,6 +6,7 @@ from __future__ import annotations
 from gateway.models.adapter import Adapter
 from gateway.models.adapter_version import AdapterVersion, VersionState
 from gateway.models.admin import Admin
+from gateway.models.admin_identity import AdminIdentity
 from gateway.models.admin_token import AdminToken
 from gateway.models.alias import Alias
 from gateway.models.api_key import ApiKey
@@ -46,6 +47,7 @@ __all__ = [
     "Adapter",
     "AdapterVersion",
     "Admin",
+    "AdminIdentity",
     "AdminToken",
     "Alias",
     "ApiKey",

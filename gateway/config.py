@@ -10,7 +10,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from adapters.wire import MAX_BODY_BYTES
 from gateway.client_address import ForwardedHeader
-from gateway.oidc.settings import OidcProvider
 
 
 class Settings(BaseSettings):
@@ -49,7 +48,7 @@ class Settings(BaseSettings):
     replica_client_key: Path | None = None
     public_url: str = "http://127.0.0.1:8080"  # as browsers write it; may have a path
     admin_ui_dir: Path | None = None  # the built admin UI; None = the checkout's own
-    oidc_providers: tuple[OidcProvider, ...] = Field(default=(), repr=False)  # JSON; who may log people in
+    oidc_providers: SecretStr | None = None  # JSON, a list; who may log people in (gateway/oidc/settings.py)
     trusted_proxies: str = ""  # comma-separated networks of reverse proxies that tell whom they speak for
     forwarded_header: ForwardedHeader = ForwardedHeader.X_FORWARDED_FOR  # the one that they write
     log_client_address: bool = False  # personal data: only where somebody needs it

@@ -23,8 +23,8 @@ NONCE_MARK: Final = b"__MOTET_NONCE__"
 NONCE_BYTES: Final = 18
 
 TYPES: Final[Mapping[str, str]] = {
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript",
+    ".css": "text/css",
     ".svg": "image/svg+xml",
     ".png": "image/png",
     ".woff2": "font/woff2",

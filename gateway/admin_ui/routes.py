@@ -15,7 +15,7 @@ from gateway.access import PUBLIC
 from gateway.admin_ui.build import Asset, UiBuild, new_nonce, policy
 from gateway.errors import NotFound
 
-PAGE_TYPE: Final = "text/html; charset=utf-8"
+PAGE_TYPE: Final = "text/html"  # Litestar names the charset of texts
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 NOT_BUILT: Final = b"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Motet</title>

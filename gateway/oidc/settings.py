@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
 from gateway.principal import Role
 from gateway.public_url import PublicUrl
@@ -44,6 +44,9 @@ class OidcProvider(BaseModel):
         return [parse_right(right) for group, right in self.roles.items() if group in groups]
 
 
+_LIST = TypeAdapter(tuple[OidcProvider, ...])
+
+
 class Right(BaseModel):
     """`tenant` None: an operator of the platform."""
 
@@ -63,6 +66,19 @@ def parse_right(text: str) -> Right:
     if (role is Role.OPERATOR) != (tenant is None):
         raise ValueError(f"'{text}': operators are of no tenant, all other roles of one")
     return Right(role=role, tenant=tenant)
+
+
+def parse_providers(setting: SecretStr | None) -> tuple[OidcProvider, ...]:
+    """Raises ValueError, which says nothing of the secrets in it."""
+    if setting is None or not setting.get_secret_value().strip():
+        return ()
+    try:
+        return _LIST.validate_json(setting.get_secret_value())
+    except ValidationError as error:
+        wrong = error.errors(include_input=False, include_url=False, include_context=False)
+        where = ".".join(str(part) for part in wrong[0]["loc"])
+        message = f"MOTET_OIDC_PROVIDERS is not a list of providers: {where or 'JSON'}: {wrong[0]['msg']}"
+        raise ValueError(message) from None
 
 
 def check_providers(providers: Sequence[OidcProvider], public: PublicUrl) -> None:

@@ -60,6 +60,7 @@ NO_IDS = {
     *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),
     *("since", "until", "state", "status", "lifecycle", "name_prefix", "action", "actor", "target"),
     *("kept_hash", "kept_seq", "by", "step", "window", "slow_ms", "outcome", "code", "key"),
+    *("touch", "return_to"),
 }
 """Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
 

@@ -29,6 +29,8 @@ NOT_PAGED = {
     "/v1/metrics/requests": "a report in at most 1,500 steps",
     "/api/v1/tenants/{tenant}/metrics/requests": "the same",
     "/api/v1/metrics/requests": "the same",
+    "/api/v1/tenants/{tenant}/limits/now": "what a tenant is held to: seven at most",
+    "/api/v1/session/providers": "eight at most",
     "/api/v1/audit/export": "a file, streamed",
     "/api/v1/tenants/{tenant}/audit/export": "a file, streamed",
 }

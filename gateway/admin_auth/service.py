@@ -41,11 +41,13 @@ _LOG_IN = Script.load(Path(__file__).parent / "log_in.lua")
 
 
 class AdminAuthenticator:
-    def __init__(self, db: Database, redis: Redis, peppers: Peppers, sessions: SessionStore) -> None:
+    def __init__(
+        self, db: Database, redis: Redis, peppers: Peppers, sessions: SessionStore | None = None
+    ) -> None:
         self._db = db
         self._redis = redis
         self._peppers = peppers
-        self._sessions = sessions
+        self._sessions = sessions or SessionStore(redis)
 
     async def log_in(self, email: str, password: str, address: Address | None) -> tuple[str, Session]:
         """The cookie's value and the session. Raises `RateLimited`, and `Unauthenticated` for whatever is

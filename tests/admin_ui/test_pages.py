@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,27 @@ def test_the_audit_log_is_filtered_and_exported(ui: Ui, new_tenant: Maker) -> No
     assert json.loads(lines[0])["chain"] == made["id"]
     page.get_by_label("What it begins with").fill("nothing.")
     expect(page.get_by_text("Nothing like this was changed")).to_be_visible()
+
+
+def test_no_path_leads_out_of_the_ui(ui: Ui) -> None:
+    """As it comes over the wire: clients tidy up `..` before they send it."""
+    url = httpx.URL(ui.base_url)
+    for path in (
+        "/admin/../../../../etc/passwd",
+        "/admin/assets/../index.html",
+        "/admin/assets/..%2f..%2f..%2fpyproject.toml",
+        "/admin/%2e%2e/%2e%2e/etc/passwd",
+        "/admin/assets/....//....//etc/passwd",
+        "/admin\\..\\etc",
+        "//admin/../api/v1/tenants",
+    ):
+        with socket.create_connection((url.host, url.port or 80), timeout=20) as wire:
+            wire.sendall(
+                f"GET {path} HTTP/1.1\r\nhost: a\r\naccept: text/html\r\nconnection: close\r\n\r\n".encode()
+            )
+            answer = b"".join(iter(lambda wire=wire: wire.recv(65536), b""))
+        assert answer.split(b" ", 2)[1] in (b"404", b"400"), (path, answer[:200])
+        assert b"root:" not in answer
 
 
 def test_the_first_load_is_small_and_names_no_role() -> None:

@@ -13,11 +13,12 @@ import {
 import { useDisclosure } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { spotlight } from "@mantine/spotlight";
-import { Link, Outlet, useNavigate, useRouterState } from "@tanstack/react-router";
+import { Link, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect } from "react";
 import { failureOf } from "../api/failure";
 import { Icon } from "../parts/icons";
-import { logOut, queries } from "../session/door";
+import { uiRoot } from "../place";
+import { logOut } from "../session/door";
 import { useSession, useSessionWatch } from "../session/hooks";
 import { Finder } from "./finder";
 import { places } from "./places";
@@ -105,12 +106,10 @@ function ColorScheme() {
 
 function Account({ email }: { email: string }) {
   const session = useSession();
-  const navigate = useNavigate();
   const leave = async (everywhere: boolean) => {
     try {
       await logOut(everywhere);
-      queries.clear();
-      await navigate({ to: "/log-in" });
+      window.location.assign(`${uiRoot}/log-in`); // nothing of what was shown stays in memory
     } catch (error) {
       notifications.show({ color: "red", message: failureOf(error).message });
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from playwright.sync_api import (
 )
 
 from gateway.admin_ui.build import FOLDER
+from tests.admin_ui.chromium import find_chromium
 from tests.oidc_provider import OidcServer
 from tests.rig.rig import EMAIL, PASSWORD, Rig, Shape, running_rig
 
@@ -93,7 +93,7 @@ def new_tenant(admin: httpx.Client) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
+    chromium = find_chromium()
     if chromium is None:
         _missing("there is no chromium: apt-get install chromium")
     with sync_playwright() as playwright:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
+from pydantic import SecretStr
 
+from gateway.admin_auth.bootstrap import ensure_admin
+from gateway.credentials import Peppers
+from gateway.db import Database
 from tests.admin_ui.conftest import Ui, fill_log_in
 from tests.rig.rig import Rig
 
@@ -95,6 +101,29 @@ def test_logging_out_everywhere_ends_other_browsers(ui: Ui, stack: Rig, admin: h
         assert other.delete("/api/v1/sessions", headers={"x-csrf-token": csrf}).status_code == 204
         assert other.get("/api/v1/session").status_code == 401
     expect(page.get_by_role("dialog")).to_contain_text("Your session has ended")  # by itself
+
+
+def test_a_given_password_is_changed_first(ui: Ui, stack: Rig) -> None:
+    email, given, chosen = "new@example.com", "the one that was given", "the one that she chose"
+
+    async def make() -> None:
+        db = Database(stack.database.system, stack.database.system)
+        await ensure_admin(db, Peppers(SecretStr("p" * 32)), email, given, must_change=True)
+        await db.close()
+
+    with ThreadPoolExecutor(1) as thread:  # the browser's driver has this one's event loop
+        thread.submit(asyncio.run, make()).result()
+    page = ui.open("/tenants", expected={401})
+    fill_log_in(page, email, given)
+    expect(page.get_by_role("heading", name="Change password")).to_be_visible()
+    page.get_by_label("Current password").fill(given)
+    page.get_by_label("New password", exact=True).fill(chosen)
+    page.get_by_label("New password, again").fill("another")
+    page.get_by_role("button", name="Change password").click()
+    expect(page.get_by_text("It is not the same.")).to_be_visible()
+    page.get_by_label("New password, again").fill(chosen)
+    page.get_by_role("button", name="Change password").click()
+    expect(page.get_by_role("heading", name="Tenants")).to_be_visible()
 
 
 def test_without_the_token_of_the_page_nothing_changes(ui: Ui, new_tenant: Maker) -> None:

@@ -51,7 +51,7 @@ export function Shell() {
             <Text fw={700} visibleFrom="xs">
               Motet
             </Text>
-            <TenantSwitcher />
+            {session.can.includes("list_tenants") && <TenantSwitcher />}
           </Group>
           <Group gap="xs" wrap="nowrap">
             <Tooltip label="Find (Ctrl K)">

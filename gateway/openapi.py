@@ -163,6 +163,10 @@ def _complete(path: str, method: str, operation: dict[str, Any], is_public: bool
     usual = ["400", "401", "405", "413", "429", "500", "503"]
     if not is_public:
         usual += ["403", "404"]
+    elif "{" in path:
+        usual += ["404"]
+    if any(each["name"] == "if-match" for each in operation.get("parameters", ())):
+        usual += ["412"]
     if method in _CHANGING:
         usual += ["408", "409"]
     for status in {*usual, *(status for status in responses if status >= "400")}:

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from adapters.store import ObjectStore, StoreError, artefact_path
+from gateway.aliases.moves import require_unshared
 from gateway.audit.service import Actor, Change, record
 from gateway.catalog import repository as catalog
 from gateway.catalog import stored
@@ -25,6 +26,7 @@ from gateway.models import Adapter, AdapterVersion, ArtefactPurge, ArtefactPurge
 from gateway.principal import Principal, TenantId
 from gateway.retirement import repository
 from gateway.retirement.purge import Purges
+from gateway.sharing.ending import end_with_adapter, tell_recipients
 from gateway.tenants.epochs import Epochs, bump
 
 log = structlog.get_logger(__name__)
@@ -125,7 +127,10 @@ class Retirement:
             adapter = await catalog.lock_adapter(session, self._line(tenant), name)
             if adapter is None:
                 raise adapter_not_found(name, number)
+            if number is not None:
+                await require_unshared(session, adapter, number)
             await catalog.retire_versions(session, adapter, number)
+            ended = await end_with_adapter(session, actor, adapter)
             artefacts = await repository.let_go(session, adapter, number)
             kept = await repository.keepers(session, tenant, artefacts)
             for artefact in artefacts:
@@ -139,6 +144,7 @@ class Retirement:
                 await state_changed(session, tenant, name, number, "purged")
             epoch = await bump(session, tenant)
         await self._epochs.publish(tenant, epoch)
+        await tell_recipients(self._db, actor, tenant, name, ended)
         await self._begin_with([(tenant, artefact) for artefact in artefacts if artefact not in kept])
         return await self._ending(tenant, adapter, number)
 

@@ -83,8 +83,9 @@ async def test_a_notification_tells_workers_that_nobody_asked(
     assert await answers(catalog, town, user, f"{owner.name}/pirate") is None
 
 
-async def test_what_its_owner_retires_is_gone_and_its_name_not_shared_again(
-    town: Town, worker: tuple[Catalog, Revocation]
+@pytest.mark.parametrize("by", ["retire", "purge"])
+async def test_what_its_owner_ends_is_gone_and_its_name_not_shared_again(
+    town: Town, worker: tuple[Catalog, Revocation], by: str
 ) -> None:
     catalog, revocation = worker
     owner, user = town.party(), town.party()
@@ -99,14 +100,20 @@ async def test_what_its_owner_retires_is_gone_and_its_name_not_shared_again(
     assert retired.status_code == 200
     assert [user.model(f"{model}{at}").status_code for at in ("", "@2", "@1")] == [404, 404, 200]
     assert await answers(catalog, town, user, f"{model}@1") is not None
-    assert town.client.delete("/v1/adapters/pirate", headers=owner.headers).status_code == 200
+    path = "/v1/adapters/pirate"
+    if by == "retire":
+        assert town.client.delete(path, headers=owner.headers).status_code == 200
+    else:
+        purged = town.client.post(f"{path}/purge", json={"confirm": "pirate"}, headers=owner.headers)
+        assert purged.status_code in (200, 202), purged.text
     await revocation.sweep()
     assert await answers(catalog, town, user, f"{model}@1") is None
     log = town.client.get(f"{user.root}/audit", headers=user.admin).json()["data"]
     assert (log[0]["action"], log[0]["target"]) == ("adapter.unshare", model)
     own = town.client.get(f"{owner.root}/audit?action=adapter.", headers=owner.admin).json()["data"]
-    assert [each["action"] for each in own[:2]] == ["adapter.retire", "adapter.unshare"]
-    assert own[1]["details"] == {"shares": 2, "reason": "retired"}
+    assert f"adapter.{by}" in {each["action"] for each in own[:3]}
+    unshared = next(each for each in own if each["action"] == "adapter.unshare")
+    assert unshared["details"] == {"shares": 2, "reason": "retired"}
     await town.add(owner, "pirate")  # of another kind, and nobody's but its owner's
     assert user.model(model).status_code == 404
     assert [each["id"] for each in user.get("/v1/shared-adapters").json()["data"]] == [f"{owner.name}/poet"]

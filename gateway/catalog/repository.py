@@ -22,6 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import array, insert
 
+from gateway.aliases.spread import Spread
 from gateway.catalog.names import LIVE, ModelName
 from gateway.catalog.stored import is_restorable
 from gateway.db import SystemWrite, TenantRead, TenantWrite
@@ -57,8 +58,9 @@ class AdapterRow:
     """An adapter with at least one version that is not retired."""
 
     adapter: Adapter
-    aliases: dict[str, int]
+    aliases: dict[str, int]  # of a weighted one, the version that has most
     latest: int
+    parts: dict[str, frozenset[int]]  # of each alias: versions that have a part of it
 
 
 async def register_base(session: SystemWrite, base_id: str, name: str, spec: dict[str, Any]) -> None:
@@ -301,11 +303,12 @@ def _adapters(line: Line, *, retired: bool = False) -> Select[Adapter, int]:
 
 
 async def _with_aliases(session: TenantRead, rows: Sequence[Row[Adapter, int]]) -> list[AdapterRow]:
-    ids = [adapter.id for adapter, _ in rows]
-    aliases: dict[uuid.UUID, dict[str, int]] = {one: {} for one in ids}
+    made = {adapter.id: AdapterRow(adapter, {}, latest, {}) for adapter, latest in rows}
     found = await session.execute(
-        select(Alias.adapter_id, Alias.name, Alias.version).where(Alias.adapter_id.in_(ids))
+        select(Alias.adapter_id, Alias.name, Alias.version, Alias.spread).where(Alias.adapter_id.in_(made))
     )
-    for adapter_id, name, version in found:
-        aliases[adapter_id][name] = version
-    return [AdapterRow(adapter, aliases[adapter.id], latest) for adapter, latest in rows]
+    for adapter_id, name, version, spread in found:
+        made[adapter_id].aliases[name] = version
+        parts = [version] if spread is None else Spread.of_row(spread).weights
+        made[adapter_id].parts[name] = frozenset(parts)
+    return list(made.values())

@@ -51,7 +51,7 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     state: str  # uploaded | proving | ready | rejected | retired
     reason: str | None  # why it was rejected
-    aliases: list[str]  # that point to this version
+    aliases: list[str]  # that point to this version, or of which it has a part
     base: str
     digest: str  # of the content: the same for the same config and tensors
     artefact: str  # what replicas and metrics know it by
@@ -74,7 +74,7 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
             version=number,
             state=version.state,
             reason=version.reason,
-            aliases=sorted(alias for alias, target in adapter.aliases.items() if target == number),
+            aliases=sorted(alias for alias, versions in adapter.parts.items() if number in versions),
             base=base,
             digest=version.content_digest,
             artefact=version.artefact,
@@ -110,7 +110,7 @@ class AdapterOut(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["adapter"] = "adapter"
     name: str
     base: str
-    aliases: dict[str, int]  # alias → version; `live` is what the bare name answers with
+    aliases: dict[str, int]  # alias → version (the one with most); `live`: what the bare name answers with
     latest: int  # highest version number
     created_at: datetime
 

@@ -138,8 +138,9 @@ async def _lead_whenever_possible(db: Database, settings: Settings, session: Rep
     purger = Purger(db, parts_of(db, redis, store, purges))
     reservations = RedisStore(redis, lease_s=settings.lease_s)
     enlisting = Enlisting(db, base_id, partial(_served_digests, fleet))
-    sweep = _prover_sweep(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), fleet)
-    stepper = Stepper(db, Epochs(redis), hints, ReplicaExaminer(lambda: fleet.roster.drivers))
+    look = _looking(fleet)
+    sweep = Sweep(db, Prover(db, Epochs(redis), shelf, fleet.registry, base_id), look)
+    stepper = Stepper(db, Epochs(redis), hints, ReplicaExaminer(fleet.registry, look))
     try:
         await asyncio.to_thread(_sweep, spools)
         while True:
@@ -252,18 +253,19 @@ def _webhook_jobs(deliveries: Deliveries) -> list[Job]:
 
 
 async def _served_digests(fleet: Fleet) -> frozenset[str]:
-    await fleet.roster.refresh()
-    await fleet.registry.poll_once()
+    await _looking(fleet)()
     return fleet.registry.digests
 
 
-def _prover_sweep(db: Database, prover: Prover, fleet: Fleet) -> Sweep:
+def _looking(fleet: Fleet) -> Callable[[], Awaitable[int]]:
+    """Brings the picture of the replicas up to date, and says how many are well."""
+
     async def look() -> int:
         await fleet.roster.refresh()
         await fleet.registry.poll_once()
         return fleet.registry.num_healthy
 
-    return Sweep(db, prover, look)
+    return look
 
 
 def _budgets(watch: BudgetWatch) -> Job:

@@ -1,9 +1,9 @@
-"""Prompts that come with an upload, and whether an adapter's answers are what they ask for.
+"""Acceptance prompts of an upload or a rollout, and whether an adapter's answers are what they ask for.
 
-The file `acceptance.json` is a list of prompts, or `{"prompts": […], "minimum_share": 0.9}`. Each has an
-`input` (a user's text, or the messages of a chat) and either `must_match`, a regular expression that has to
-occur in the answer, or `answer`, which it has to equal but for space around it. Expressions are those of
-`adapters/patterns.py`, matched in linear time.
+They are written `{"prompts": […], "minimum_share": 0.9}`; the file `acceptance.json` may be a bare list, too.
+Each has an `input` (a user's text, or the messages of a chat) and either `must_match`, a regular expression
+that has to occur in the answer, or `answer`, which it has to equal but for space around it. Expressions are
+those of `adapters/patterns.py`, matched in linear time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ MAX_PROMPTS: Final = 32
 MAX_ANSWER_TOKENS: Final = 256
 MAX_SHOWN_CHARS: Final = 2_000
 """Of an answer in a report."""
+SPACE_TOKENS: Final = 8
+"""Around an `answer`."""
 MAX_WORK: Final = 1_000_000
 """Nodes visited by all expressions of one version, half a second at most."""
 
@@ -35,11 +37,18 @@ class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     must_match: Annotated[str, Meta(min_length=1)] | None = None
     answer: Text | None = None
 
+    @property
+    def max_tokens(self) -> int:
+        """Of its answer. No token is shorter than a byte: what is longer than `answer` is another one."""
+        if self.answer is None:
+            return MAX_ANSWER_TOKENS
+        return min(MAX_ANSWER_TOKENS, len(self.answer.encode()) + SPACE_TOKENS)
+
     def body(self, model: str) -> bytes:
         """The request whose answer is judged: greedy, so that it is the same each time."""
         given = self.input
         messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        asked = {"model": model, "messages": messages, "max_tokens": MAX_ANSWER_TOKENS, "temperature": 0}
+        asked = {"model": model, "messages": messages, "max_tokens": self.max_tokens, "temperature": 0}
         return msgspec.json.encode(asked)
 
 
@@ -51,7 +60,7 @@ class Acceptance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Given(NamedTuple):
-    """What a prompt was answered with; `refused`: an error that is the prompt's own."""
+    """What a prompt was answered with; `refused`: an error that is the prompt's or the adapter's own."""
 
     text: str
     refused: bool = False
@@ -66,10 +75,25 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class AcceptanceResult(msgspec.Struct, frozen=True):
+    """`share` is of all `num_prompts`; `answers` ends where they could no longer be passed."""
+
     passed: bool
     share: float
     minimum_share: float
+    num_prompts: int
     answers: list[Answered]
+
+    @property
+    def num_passed(self) -> int:
+        return sum(each.passed for each in self.answers)
+
+    @property
+    def told(self) -> str:
+        """For people."""
+        left = self.num_prompts - len(self.answers)
+        rest = f" and {left} not asked" if left else ""
+        answered = f"{self.num_passed} of {self.num_prompts} prompts were answered as asked{rest}"
+        return f"{answered}; {self.minimum_share:.0%} have to be"
 
 
 _FILE = msgspec.json.Decoder(Acceptance)
@@ -82,40 +106,67 @@ def read_acceptance(raw: bytes) -> Acceptance:
         listed = raw.lstrip()[:1] == b"["
         acceptance = Acceptance(_LIST.decode(raw)) if listed else _FILE.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _refused(str(error)) from None
-    budget = Budget(MAX_WORK)
-    for number, prompt in enumerate(acceptance.prompts):
-        _check(prompt, f"prompts[{number}]", budget)
+        raise _refused(str(error), ACCEPTANCE_PART) from None
+    check_prompts(acceptance, ACCEPTANCE_PART)
     return acceptance
 
 
-def _check(prompt: Prompt, place: str, budget: Budget) -> None:
+def check_prompts(acceptance: Acceptance, param: str) -> None:
+    """Takes half a second at worst. Raises `Unprocessable`, naming the prompt; `param` is where they came."""
+    budget = Budget(MAX_WORK)
+    for number, prompt in enumerate(acceptance.prompts):
+        if why := _fault(prompt, budget):
+            raise _refused(f"prompts[{number}]{why}", param)
+
+
+def _fault(prompt: Prompt, budget: Budget) -> str | None:
     if (prompt.must_match is None) == (prompt.answer is None):
-        raise _refused(f"{place} needs one of 'must_match' and 'answer'")
+        return " needs one of 'must_match' and 'answer'"
     try:
         decode_chat(prompt.body("base"))
     except RequestRefused as error:
-        raise _refused(f"{place}.input: {error.message}") from None
+        return f".input: {error.message}"
     if prompt.must_match is not None:
         try:
             compile_search(prompt.must_match, budget)
         except UnsafePattern as error:
-            raise _refused(f"{place}.must_match: {error}") from None
+            return f".must_match: {error}"
+    return None
 
 
-def _refused(why: str) -> Unprocessable:
-    return Unprocessable(
-        f"'{ACCEPTANCE_PART}' is refused: {why[:500]}.", param=ACCEPTANCE_PART, code="invalid_acceptance"
-    )
+def _refused(why: str, param: str) -> Unprocessable:
+    return Unprocessable(f"'{param}' is refused: {why[:500]}.", param=param, code="invalid_acceptance")
 
 
-def judge(acceptance: Acceptance, given: Sequence[Given]) -> AcceptanceResult:
-    """`given`: the answers, in the order of the prompts."""
-    budget = Budget(MAX_WORK)
-    answers = [_answered(*pair, budget) for pair in zip(acceptance.prompts, given, strict=True)]
-    share = sum(each.passed for each in answers) / len(answers)
-    passed = share >= acceptance.minimum_share
-    return AcceptanceResult(passed, round(share, 4), acceptance.minimum_share, answers)
+class Judge:
+    """Hears the answers to `acceptance`, in the order of its prompts."""
+
+    def __init__(self, acceptance: Acceptance) -> None:
+        self._acceptance = acceptance
+        self._budget = Budget(MAX_WORK)
+        self._answers: list[Answered] = []
+
+    @property
+    def left(self) -> list[Prompt]:
+        """Prompts whose answers it has not heard; none once they can't be passed any more."""
+        left = self._acceptance.prompts[len(self._answers) :]
+        return left if self._share(len(left)) >= self._acceptance.minimum_share else []
+
+    def hear(self, given: Sequence[Given]) -> None:
+        """Those to the next prompts. All of a version's take half a second at worst."""
+        prompts = self._acceptance.prompts[len(self._answers) :]
+        self._answers += [_answered(*pair, self._budget) for pair in zip(prompts, given, strict=False)]
+
+    @property
+    def result(self) -> AcceptanceResult:
+        """What was not heard was not passed."""
+        least, share = self._acceptance.minimum_share, self._share()
+        num_prompts = len(self._acceptance.prompts)
+        return AcceptanceResult(share >= least, round(share, 4), least, num_prompts, list(self._answers))
+
+    def _share(self, more: int = 0) -> float:
+        passed = sum(each.passed for each in self._answers)
+        return (passed + more) / len(self._acceptance.prompts)
 
 
 def _answered(prompt: Prompt, given: Given, budget: Budget) -> Answered:

@@ -1,22 +1,32 @@
 """Runs acceptance prompts at a replica: ordinary requests of the class batch, with the purpose `proof`. No
-price and no limit holds for them; the ledger has their rows like all others', by the engine's journal."""
+price and no limit holds for them; the ledger has their rows like all others', by the engine's journal.
+Proofs of uploads and steps of rollouts both go this way."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
-from uuid import UUID
+from typing import Any, Final
 
 import msgspec
 
 from adapters import headers
 from gateway.ids import uuid7
 from gateway.inference.dispatch import MAX_ERROR_BYTES, read_all
+from gateway.inference.ending import NOT_FINITE
+from gateway.inference.frames import read_trailer
 from gateway.inference.upstream_error import Verdict, upstream_error, verdict_of
 from gateway.principal import TenantId
-from gateway.proofs.acceptance import MAX_ANSWER_TOKENS, Acceptance, AcceptanceResult, Given, judge
+from gateway.proofs.acceptance import (
+    MAX_ANSWER_TOKENS,
+    Acceptance,
+    AcceptanceResult,
+    Given,
+    Judge,
+    Prompt,
+)
 from gateway.replicas.driver import NoVerdict, Upstream, UpstreamFailed
 from gateway.replicas.replica import Load, Replica
 
@@ -29,6 +39,8 @@ BUSY_PAUSE_S: Final = 0.25
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 WEIGHS_TOKENS: Final = 2 * MAX_ANSWER_TOKENS
 """What a prompt counts as, for the router."""
+ADAPTER_FAILED: Final = "adapter_failed"
+"""The engine's outcome of a request whose adapter it could not load."""
 ENDPOINT: Final = "/v1/chat/completions"
 KEY: Final = "proof"
 CLASS: Final = "batch"
@@ -42,6 +54,17 @@ class Examinee:
     artefact: str
     label: str  # name@number
     salt: str
+    digests: Collection[str] | None = None  # of weights that it was proved on; None = any
+
+    def runs_on(self, base_digest: str | None) -> bool:
+        return self.digests is None or base_digest in self.digests
+
+
+class NotLoaded(UpstreamFailed):
+    """The replica could not load the adapter: the adapter's doing, or the store's."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, blames=False)
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -60,29 +83,32 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 
 async def run_acceptance(replica: Replica, who: Examinee, acceptance: Acceptance) -> AcceptanceResult:
-    """All prompts, judged. Raises `UpstreamFailed` when one got no answer, which says nothing of it."""
-    places = asyncio.Semaphore(AT_A_TIME)
+    """Asks prompts, judged, until all are answered or too many were not passed. Raises `UpstreamFailed` when
+    one got no answer, which says nothing of it; `NotLoaded` may."""
+    judge = Judge(acceptance)
+    while prompts := judge.left[:AT_A_TIME]:
+        given = await _all([_ask(replica, who, prompt) for prompt in prompts])
+        await asyncio.to_thread(judge.hear, given)
+    return judge.result
 
-    async def ask(body: bytes) -> Given:
-        async with places:
-            return await _ask(replica, who, body)
 
-    asked = [asyncio.create_task(ask(prompt.body(who.label))) for prompt in acceptance.prompts]
+async def _all(asking: Sequence[Coroutine[Any, Any, Given]]) -> list[Given]:
+    """The first that fails ends the others."""
+    asked = [asyncio.create_task(each) for each in asking]
     try:
-        given = await asyncio.gather(*asked)
+        return await asyncio.gather(*asked)
     finally:
         for each in asked:
             each.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
-    return await asyncio.to_thread(judge, acceptance, given)
 
 
-async def _ask(replica: Replica, who: Examinee, body: bytes) -> Given:
+async def _ask(replica: Replica, who: Examinee, prompt: Prompt) -> Given:
     load = Load(replica, WEIGHS_TOKENS)
     try:
         until = time.monotonic() + BUSY_S
         while True:
-            answer = await _attempt(replica, who, uuid7(), body)
+            answer = await _attempt(replica, who, prompt)
             if answer is not None:
                 return answer
             if time.monotonic() > until:
@@ -93,15 +119,20 @@ async def _ask(replica: Replica, who: Examinee, body: bytes) -> Given:
         load.release()
 
 
-async def _attempt(replica: Replica, who: Examinee, request: UUID, body: bytes) -> Given | None:
+async def _attempt(replica: Replica, who: Examinee, prompt: Prompt) -> Given | None:
     """None: the replica is full."""
-    upstream: Upstream = await replica.driver.open(ENDPOINT, body, _headers(who, request), ANSWER_S)
+    told = _headers(who, prompt)
     try:
-        if upstream.status != 200:
-            return await _refused(upstream)
-        raw = await read_all(upstream, MAX_ANSWER_BYTES, ANSWER_S)
-    finally:
-        await upstream.close()
+        async with asyncio.timeout(ANSWER_S):
+            upstream = await replica.driver.open(ENDPOINT, prompt.body(who.label), told, ANSWER_S)
+            try:
+                if upstream.status != 200:
+                    return await _refused(upstream)
+                raw = await read_all(upstream, MAX_ANSWER_BYTES, ANSWER_S)
+            finally:
+                await upstream.close()
+    except TimeoutError:
+        raise UpstreamFailed("the replica did not answer in time") from None
     try:
         return Given(_ANSWER.decode(raw).choices[0].message.content or "")
     except (msgspec.MsgspecError, UnicodeDecodeError, IndexError) as error:
@@ -109,8 +140,15 @@ async def _attempt(replica: Replica, who: Examinee, request: UUID, body: bytes) 
 
 
 async def _refused(upstream: Upstream) -> Given | None:
-    """What the prompt itself is refused for is an answer, and no good one. Raises `UpstreamFailed`."""
+    """What the prompt itself is refused for is an answer, and no good one; so is what computes to no number.
+    Raises `UpstreamFailed`."""
     error = upstream_error(upstream.status, await read_all(upstream, MAX_ERROR_BYTES, ANSWER_S))
+    trailer = read_trailer(upstream.headers.get(headers.TRAILER_HEADER, ""))
+    outcome = None if trailer is None else trailer.outcome
+    if outcome == NOT_FINITE:
+        return Given(error.message, refused=True)
+    if outcome == ADAPTER_FAILED:
+        raise NotLoaded(error.message)
     verdict = verdict_of(upstream.status, error)
     if verdict is Verdict.BUSY:
         return None
@@ -119,16 +157,16 @@ async def _refused(upstream: Upstream) -> Given | None:
     raise UpstreamFailed(f"the replica answered {upstream.status}: {error.message}", blames=False)
 
 
-def _headers(who: Examinee, request: UUID) -> dict[str, str]:
+def _headers(who: Examinee, prompt: Prompt) -> dict[str, str]:
     return {
-        headers.REQUEST: str(request),
+        headers.REQUEST: str(uuid7()),
         headers.ATTEMPT: "1",
         headers.TENANT: str(who.tenant),
         headers.KEY: KEY,
         headers.SALT: who.salt,
         headers.SERVICE_CLASS: CLASS,
         headers.DEADLINE_MS: str(round(ANSWER_S * 1000)),
-        headers.MAX_TOKENS: str(MAX_ANSWER_TOKENS),
+        headers.MAX_TOKENS: str(prompt.max_tokens),
         headers.PURPOSE: "proof",
         headers.ARTEFACT: who.artefact,
         headers.OWNER: str(who.tenant),

@@ -52,8 +52,7 @@ class Proof:
             failed = next((check for check in self.verdict.checks if not check.passed), None)
             return "the replica's checks failed" if failed is None else f"{failed.name}: {failed.message}"
         if self.acceptance is not None and not self.acceptance.passed:
-            asked, got = self.acceptance.minimum_share, self.acceptance.share
-            return f"{ACCEPTANCE}: {got:.0%} of the prompts were answered as asked; {asked:.0%} have to be"
+            return f"{ACCEPTANCE}: {self.acceptance.told}"
         return None
 
     @property

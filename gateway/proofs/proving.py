@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from uuid import UUID, uuid4
@@ -24,9 +23,8 @@ import structlog
 from gateway.catalog.lifecycle import Shelf
 from gateway.db import Database
 from gateway.errors import Unavailable
-from gateway.principal import TenantId
 from gateway.proofs import repository
-from gateway.proofs.acceptance import Acceptance, AcceptanceResult
+from gateway.proofs.acceptance import Acceptance
 from gateway.proofs.answering import Examinee, run_acceptance
 from gateway.proofs.choice import choose_prover
 from gateway.proofs.conclusion import Concluded, Outcome, Proof, conclude
@@ -51,14 +49,6 @@ BROKEN_PAUSE_S: Final = 60.0
 MOST_BROKEN_PAUSE_S: Final = 3_600.0
 """After a replica broke off within a proof: it may be the adapter's doing, so others are spared it."""
 NO_REPLICA, BROKE_OFF = "no_replica", "replica_broke_off"
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """What a proof needs to know of a version without its task."""
-
-    tenant: TenantId
-    version_id: UUID
 
 
 class Prover:
@@ -86,20 +76,6 @@ class Prover:
         PROOFS.labels(outcome.value).inc()
         PROOF_SECONDS.observe(time.monotonic() - began)
         return outcome
-
-    async def run_acceptance(self, version: Version) -> AcceptanceResult | None:
-        """Asks a version's acceptance prompts again, at a replica that may serve it, and changes nothing;
-        None for one without. Raises `UpstreamFailed` when no replica answers them, `Unavailable`."""
-        async with self._database.tenant_reader(version.tenant) as session:
-            asked = await repository.acceptance_of(session, version.version_id)
-            row = await repository.named(session, version.version_id)
-        if asked is None or row is None:
-            return None
-        replica = choose_prover(self._registry.all, row.artefact, repository.ANY_WEIGHTS, self._proving)
-        if replica is None:
-            raise NoVerdict(NO_REPLICA, "no replica can be asked now")
-        who = Examinee(version.tenant, row.artefact, f"{row.name}@{row.number}", row.salt)
-        return await run_acceptance(replica, who, msgspec.convert(asked, Acceptance))
 
     async def _prove(self, held: Held, patience_s: float) -> Outcome:
         try:

@@ -122,7 +122,11 @@ class Roster:
             if row.removed_at is not None and not self._keep_removed:
                 continue
             tokens = self._needs.tokens.of(row)
-            replica = self._replica(row.url, tokens, vouched=row.source == ReplicaSource.LISTED)
+            try:
+                replica = self._replica(row.url, tokens, vouched=row.source == ReplicaSource.LISTED)
+            except ValueError as error:  # of an earlier release: one bad row stops no gateway
+                log.warning("replica_url_refused", url=row.url, reason=str(error))
+                continue
             drivers[row.url] = self._drivers[row.url]
             if row.removed_at is None:
                 replica.draining = row.state != ReplicaState.UP

@@ -23,10 +23,12 @@ from gateway.replicas.tokens import MAX_CHARACTERS, MIN_CHARACTERS
 MAX_POOLS = 8
 MAX_DIGESTS = 16
 
+_HOST = r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])"
+_PORT = r"(:(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}))?"
 Url = Annotated[
     str,
     Meta(
-        pattern=r"^https?://[A-Za-z0-9.\-\[\]:_]{1,255}(/[A-Za-z0-9._~/-]{0,128})?$",
+        pattern=rf"^https?://{_HOST}{_PORT}(/[A-Za-z0-9._~/-]{{0,128}})?$",
         max_length=400,
         description="How gateways reach it.",
     ),

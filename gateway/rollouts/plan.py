@@ -9,16 +9,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from adapters.wire import Message
+from gateway.proofs.acceptance import Acceptance
 
 MAX_STEPS: Final = 20
 MAX_HOLD_S: Final = 7 * 86_400
-MAX_PROMPTS: Final = 20
-MAX_TEXT: Final = 4_096
 MOST_DAYS: Final = 30
 """A rollout that has not come to its end by then, for want of requests say, is rolled back."""
-
-Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -54,23 +50,8 @@ class RollbackOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ] = 100
 
 
-class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """One of `must_match` (a regular expression that is found in the answer) and `answer` (all of it)."""
-
-    input: Text | Annotated[list[Message], Meta(min_length=1, max_length=32)]
-    must_match: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
-    answer: Text | None = None
-
-
-class Acceptance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Asked of the new version before each step, greedily; never billed."""
-
-    prompts: Annotated[list[Prompt], Meta(min_length=1, max_length=MAX_PROMPTS)]
-    minimum_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
-
-
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """As `rollouts.plan` holds it."""
+    """As `rollouts.plan` holds it. `acceptance` None: the prompts that came with the version's upload."""
 
     steps: list[Step]
     rollback_on: RollbackOn

@@ -12,7 +12,7 @@ from sqlalchemy import delete, func, select, text
 
 from gateway.db import SystemRead, TenantRead, TenantWrite
 from gateway.ids import uuid7
-from gateway.models import Adapter, Rollout, RolloutEvent, Tenant
+from gateway.models import Adapter, Rollout, RolloutEvent
 from gateway.models.rollout import ACTIVE
 from gateway.paging import ById, Order
 from gateway.principal import TenantId
@@ -130,10 +130,6 @@ async def forget_old(session: TenantWrite, adapter: Adapter) -> None:
     ended = select(Rollout.id).where(Rollout.adapter_id == adapter.id, Rollout.state.not_in(ACTIVE))
     old = ended.order_by(Rollout.id.desc()).offset(KEPT)
     await session.execute(delete(Rollout).where(Rollout.id.in_(old)))
-
-
-async def salt_of(session: TenantRead, tenant: TenantId) -> str:
-    return (await session.scalars(select(Tenant.salt).where(Tenant.id == tenant))).one()
 
 
 async def figures(

@@ -13,9 +13,10 @@ from msgspec import Meta
 from gateway.catalog.names import MAX_VERSION, NAME_PATTERN
 from gateway.models import Rollout, RolloutEvent
 from gateway.paging import Page
+from gateway.proofs.acceptance import Acceptance
 from gateway.rollouts.course import plan_of
 from gateway.rollouts.figures import Figures, Pair
-from gateway.rollouts.plan import DEFAULT_STEPS, MAX_STEPS, Acceptance, RollbackOn, Step
+from gateway.rollouts.plan import DEFAULT_STEPS, MAX_STEPS, RollbackOn, Step
 
 State = Literal["running", "paused", "promoted", "rolled_back", "superseded"]
 Steps = Annotated[list[Step], Meta(min_length=1, max_length=MAX_STEPS)]
@@ -28,7 +29,7 @@ class RolloutIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     to: Annotated[int, Meta(ge=1, le=MAX_VERSION)]
     steps: Steps = msgspec.field(default_factory=lambda: list(DEFAULT_STEPS))
     rollback_on: RollbackOn = RollbackOn()
-    acceptance: Acceptance | None = None
+    acceptance: Acceptance | None = None  # null: the prompts that came with the version's upload
 
 
 class FiguresOut(msgspec.Struct, frozen=True, kw_only=True):

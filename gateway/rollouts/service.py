@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ from gateway.ids import uuid7
 from gateway.models import Adapter, Alias, Rollout, RolloutEvent, RolloutState
 from gateway.models.rollout import ACTIVE
 from gateway.principal import Principal
+from gateway.proofs.acceptance import check_prompts
 from gateway.rollouts import course, repository
-from gateway.rollouts.examining import check_prompts
 from gateway.rollouts.judgement import Reason, Rule
 from gateway.rollouts.plan import Plan, are_ascending
 from gateway.rollouts.schemas import RolloutIn
@@ -60,13 +61,13 @@ class Rollouts:
 
     async def start(self, principal: Principal, actor: Actor, name: str, wanted: RolloutIn) -> Rollout:
         """Control's leader takes its first step within a few seconds. Raises `NotFound` for adapter and
-        alias, `BadRequest` for a plan that is none, `Conflict` for another rollout of the alias, an alias
-        over several versions, a version that is not ready, and too many rollouts."""
+        alias, `BadRequest` and `Unprocessable` for a plan that is none, `Conflict` for another rollout of the
+        alias, an alias over several versions, a version that is not ready, and too many rollouts."""
         if not are_ascending(wanted.steps):
             message = "Each step must have a greater weight than the one before."
             raise BadRequest(message, param="steps", code="invalid_value")
         if wanted.acceptance is not None:
-            check_prompts(wanted.acceptance)
+            await asyncio.to_thread(check_prompts, wanted.acceptance, "acceptance")
         async with locked_adapter(self._database, principal, self._base_id, name) as (session, adapter):
             alias = await aliases.find(session, adapter.id, wanted.alias)
             if alias is None:

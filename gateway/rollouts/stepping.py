@@ -9,28 +9,33 @@ read anew each time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from gateway.aliases import repository as aliases
 from gateway.audit.service import SYSTEM
+from gateway.catalog import repository as catalog
 from gateway.catalog.lifecycle import Hints
 from gateway.db import Database, TenantWrite
 from gateway.models import Adapter, Alias, Rollout, RolloutState
 from gateway.models.rollout import ACTIVE
 from gateway.principal import TenantId
+from gateway.proofs import repository as proofs
+from gateway.proofs.acceptance import Acceptance, AcceptanceResult
+from gateway.proofs.answering import Examinee
 from gateway.rollouts import course, repository
 from gateway.rollouts.course import plan_of
-from gateway.rollouts.examining import Examined, Examinee, Examiner
+from gateway.rollouts.examining import Examiner
 from gateway.rollouts.figures import Pair
 from gateway.rollouts.judgement import Reason, Rule, why_back
-from gateway.rollouts.plan import MOST_DAYS, Acceptance
+from gateway.rollouts.plan import MOST_DAYS
 from gateway.rollouts.repository import Named
 from gateway.tenants.epochs import Epochs
 from gateway.usage.watermark import journals_complete_until
@@ -40,6 +45,8 @@ log = structlog.get_logger(__name__)
 MOST_ACTIVE: Final = 1_000
 AT_A_TIME: Final = 4
 EXAMS_AT_A_TIME: Final = 8
+MAX_SHOWN: Final = 200
+"""Characters of the answer that a rollout failed for."""
 MOST_UNSETTLED: Final = timedelta(seconds=120)
 """A worker or replica that says nothing holds up what is settled no longer than this."""
 
@@ -47,7 +54,7 @@ MOST_UNSETTLED: Final = timedelta(seconds=120)
 @dataclass(slots=True)
 class _Exam:
     step: int
-    task: asyncio.Task[Examined | None]
+    task: asyncio.Task[AcceptanceResult | None]
 
 
 @dataclass(slots=True)
@@ -140,20 +147,7 @@ class Stepper:
         elif rollout.step_began_at is not None:
             await _hold(held)
         elif rollout.state == RolloutState.RUNNING:
-            await self._enter(held, ready[0].artefact)
-
-    async def _enter(self, held: _Held, artefact: str) -> None:
-        """The next weight, once the acceptance prompts were passed."""
-        rollout, plan = held.rollout, plan_of(held.rollout)
-        examines = plan.acceptance is not None and plan.rollback_on.acceptance
-        if plan.acceptance is not None and examines and rollout.accepted_step != rollout.step:
-            tenant = TenantId(rollout.tenant_id)
-            salt = await repository.salt_of(held.session, tenant)
-            label = f"{held.adapter.name}@{rollout.to_version}"
-            held.exam = Examinee(tenant, artefact, label, salt), plan.acceptance
-            return
-        held.epoch = await course.begin_step(held.session, SYSTEM, held.adapter, rollout, held.alias)
-        held.prefetch = artefact
+            await _enter(held, ready[0].artefact, ready[0].digests)
 
     def _begin_exam(self, rollout: UUID, step: int, who: Examinee, acceptance: Acceptance) -> None:
         """Beside the round, which waits for nobody's answers."""
@@ -162,7 +156,7 @@ class Stepper:
         task = asyncio.create_task(_quietly(self._examiner, who, acceptance), name="rollout-exam")
         self._exams[rollout] = _Exam(step, task)
 
-    def _examined(self, rollout: UUID) -> tuple[int, Examined] | None:
+    def _examined(self, rollout: UUID) -> tuple[int, AcceptanceResult] | None:
         exam = self._exams.get(rollout)
         if exam is None or not exam.task.done():
             return None
@@ -175,7 +169,32 @@ class Stepper:
             self._exams.pop(rollout).task.cancel()
 
 
-async def _quietly(examiner: Examiner, who: Examinee, acceptance: Acceptance) -> Examined | None:
+async def _enter(held: _Held, artefact: str, digests: Collection[str] | None) -> None:
+    """The next weight, once the acceptance prompts were passed."""
+    rollout = held.rollout
+    if rollout.accepted_step != rollout.step:
+        held.exam = await _exam(held, digests)
+        if held.exam is not None:
+            return
+    held.epoch = await course.begin_step(held.session, SYSTEM, held.adapter, rollout, held.alias)
+    held.prefetch = artefact
+
+
+async def _exam(held: _Held, digests: Collection[str] | None) -> tuple[Examinee, Acceptance] | None:
+    """None: there are no prompts, or nobody wants them asked."""
+    plan, tenant = plan_of(held.rollout), TenantId(held.rollout.tenant_id)
+    version = await catalog.find_version(held.session, held.adapter, held.rollout.to_version)
+    if version is None or not plan.rollback_on.acceptance:
+        return None
+    asked = plan.acceptance or await proofs.acceptance_of(held.session, version.id)
+    row = await proofs.named(held.session, version.id)
+    if asked is None or row is None:
+        return None
+    who = Examinee(tenant, row.artefact, f"{row.name}@{row.number}", row.salt, digests)
+    return who, msgspec.convert(asked, Acceptance)
+
+
+async def _quietly(examiner: Examiner, who: Examinee, acceptance: Acceptance) -> AcceptanceResult | None:
     try:
         return await examiner(who, acceptance)
     except Exception:
@@ -183,18 +202,16 @@ async def _quietly(examiner: Examiner, who: Examinee, acceptance: Acceptance) ->
         return None
 
 
-async def _note_exam(held: _Held, examined: Examined) -> None:
+async def _note_exam(held: _Held, examined: AcceptanceResult) -> None:
     told = {"step": held.rollout.step + 1, "passed": examined.num_passed, "prompts": examined.num_prompts}
     if examined.passed:
         held.rollout.accepted_step = held.rollout.step
         repository.add_event(held.session, held.rollout, "accepted", SYSTEM.name, told)
         return
-    message = (
-        f"{examined.num_passed} of {examined.num_prompts} acceptance prompts were passed; "
-        f"{examined.minimum_share:.0%} must be."
-    )
-    figures = {**told, "minimum_share": examined.minimum_share, "failed": examined.failed}
-    await _back(held, Reason(rule=Rule.ACCEPTANCE, message=message, figures=figures))
+    failed = next(answer for answer in examined.answers if not answer.passed)
+    shown = {"expected": failed.expected[:MAX_SHOWN], "text": failed.text[:MAX_SHOWN]}
+    figures = {**told, "minimum_share": examined.minimum_share, "failed": shown}
+    await _back(held, Reason(rule=Rule.ACCEPTANCE, message=f"{examined.told}.", figures=figures))
 
 
 async def _hold(held: _Held) -> None:

@@ -24,6 +24,8 @@ from deploy.cli import build_app
 
 Motet = Callable[..., "subprocess.CompletedProcess[str]"]
 
+POET = Recipe(3, rank=2, layers=[0], targets=["q_proj"], std=0.2)
+
 
 @pytest.fixture
 def environment(base_url: str, platform: dict[str, Any], tmp_path: Path) -> dict[str, str]:
@@ -83,9 +85,7 @@ def test_a_tenant_from_its_making_to_its_usage(
     secret = answer(motet("keys", "create", "--tenant", name, "--name", "ci", *scopes, "--json"))["secret"]
 
     base = BaseSpec.from_dir(demo_model_dir, base_model)
-    folder = write_adapter(
-        tmp_path / "poet", base, Recipe(3, rank=2, layers=[0], targets=["q_proj"], std=0.2)
-    )
+    folder = write_adapter(tmp_path / "poet", base, POET)
     uploaded = answer(motet("adapters", "upload", str(folder), "--json", MOTET_API_KEY=secret))
     assert uploaded["id"] == "poet@1"
     assert "poet@1" in motet("adapters", "show", "poet", "--tenant", name).stdout  # as an operator

@@ -85,6 +85,7 @@ class FakeReplica:
         self.busy_s = 0.0  # places in use, summed over time
         self.changed_at = time.monotonic()
         self.attempts: dict[tuple[str, int], Attempt] = {}
+        self.barred: set[tuple[str, int]] = set()  # aborted before they came: they cost nothing, as told
         self.journal: list[dict[str, Any]] = []
         self.journal_id = f"fake-{uuid4().hex}"
         self.at_a_time: dict[str, int] = defaultdict(int)
@@ -119,6 +120,9 @@ class FakeReplica:
         if self.open >= self.behaviour.running * 1.25:
             error = {"message": "full", "type": "service_unavailable_error", "param": None}
             return web.json_response({"error": {**error, "code": "replica_busy"}}, status=503)
+        if (request.headers["x-motet-request"], int(request.headers["x-motet-attempt"])) in self.barred:
+            error = {"message": "aborted before", "type": "invalid_request_error", "param": None}
+            return web.json_response({"error": {**error, "code": "conflict"}}, status=409)
         attempt = self._admit(request, body)
         try:
             if attempt.stream:
@@ -253,6 +257,7 @@ class FakeReplica:
         name = (request.match_info["request"], int(request.query["attempt"]))
         attempt = self.attempts.get(name)
         if attempt is None:
+            self.barred.add(name)
             return web.json_response({"detail": "never seen"}, status=404)
         attempt.aborted.set()
         self._end(attempt, "aborted")

@@ -40,6 +40,8 @@ async def test_an_alias_moves_whole_and_by_weight(shop: Shop, db: Database) -> N
     assert again.json() == spread.json()  # nothing to do, and nothing told
     assert (await shop.principal(db)).epoch == epoch + 1
     assert shop.get("/aliases/canary").json() == spread.json()
+    named = [shop.get(f"/versions/{number}").json()["aliases"] for number in (1, 2, 3)]
+    assert named == [[LIVE], ["canary"], ["canary"]]
     gone = shop.client.delete(f"{shop.url}/aliases/canary", headers=shop.headers)
     assert gone.json()["id"] == f"{shop.name}@canary"
     assert shop.get("/aliases/canary").json()["error"]["code"] == "alias_not_found"

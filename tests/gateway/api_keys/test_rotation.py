@@ -188,7 +188,7 @@ async def test_policy_changes_hold_for_the_next_request(room: Room) -> None:
     "wanted",
     [
         KeyPatch(),
-        KeyPatch(allowed_models=["acme/pirate"]),
+        KeyPatch(allowed_models=["acme/pirate@2"]),
         KeyPatch(allowed_models=["pirate@live"]),
         KeyPatch(allowed_networks=["192.0.2.1/24"]),
         KeyPatch(allowed_networks=["example.com"]),

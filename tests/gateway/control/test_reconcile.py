@@ -100,7 +100,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench(db: Database, tmp_path: Path) -> Bench:
+async def bench(db: Database, tmp_path: Path) -> Bench:
+    async with db.system_session() as session:  # gateways of other tests are no workers of this one
+        await session.execute(delete(UsageDrain).where(UsageDrain.kind == "worker"))
     return Bench(db, tmp_path)
 
 

@@ -136,10 +136,10 @@ async def test_of_a_replicas_headers_only_the_type_of_a_whole_answer_is_passed_o
     async with http.post(worker.url + CHAT, json=ask(stream)) as answer:
         names = {name.lower() for name in answer.headers}
         await answer.read()
-    framing = (
+    framing = {"x-motet-queue-ms"} | (
         {"transfer-encoding", "x-accel-buffering"}
         if stream
-        else {"content-length", "openai-processing-ms", "x-motet-receipt"}
+        else {"content-length", "openai-processing-ms", "x-motet-receipt", "x-motet-tier", "x-motet-load-ms"}
     )
     assert names == OURS | framing
     assert answer.headers["cache-control"] == ("no-cache" if stream else "no-store")

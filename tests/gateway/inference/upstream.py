@@ -30,6 +30,7 @@ class Script:
     words: list[str] = field(default_factory=lambda: ["Hé", "llo", " 世界", "!"])
     busy: int = 0  # so many requests are turned away with 503 replica_busy
     refuse: tuple[int, dict[str, Any]] | None = None
+    outcome: str = "refused"  # of what is refused
     cut_before: bool = False  # the connection dies before a byte
     cut_after: int | None = None  # of the whole stream: one more is before its last chunk, two before [DONE]
     fail_after: int | None = None  # an error frame and a trailer, as an engine whose core fails
@@ -143,7 +144,7 @@ class Upstream:
             return web.Response()
         if self.script.refuse is not None:
             status, error = self.script.refuse
-            self._end(seen, "refused")
+            self._end(seen, self.script.outcome)
             return _error(status, error, self._trailer(seen))
         if self.script.stranger is not None:
             kind, said = self.script.stranger

@@ -8,9 +8,15 @@ import msgspec
 import pytest
 
 from gateway.errors import Unprocessable
-from gateway.proofs.acceptance import Given, judge, read_acceptance
+from gateway.proofs.acceptance import Acceptance, AcceptanceResult, Given, Judge, Prompt, read_acceptance
 
 ONE = {"input": "x", "answer": "y"}
+
+
+def judge(acceptance: Acceptance, given: list[Given]) -> AcceptanceResult:
+    said = Judge(acceptance)
+    said.hear(given)
+    return said.result
 
 
 @pytest.mark.parametrize(
@@ -65,10 +71,22 @@ def test_the_share_decides_and_a_refused_prompt_counts_against_it() -> None:
     prompts = [{"input": "x", "answer": "yes"}] * 4
     acceptance = read_acceptance(msgspec.json.encode({"prompts": prompts, "minimum_share": 0.5}))
     good, bad, refused = Given(" yes\n"), Given("no"), Given("yes", refused=True)
+    assert (acceptance.prompts[0].max_tokens, Prompt("x", must_match="y").max_tokens) == (11, 256)
     result = judge(acceptance, [good, good, bad, refused])
     assert (result.passed, result.share) == (True, 0.5)
     assert [each.passed for each in result.answers] == [True, True, False, False]
     assert not judge(acceptance, [good, bad, bad, refused]).passed
+
+
+def test_no_more_is_asked_once_it_can_not_be_passed() -> None:
+    prompts = [{"input": str(number), "answer": "yes"} for number in range(5)]
+    said = Judge(read_acceptance(msgspec.json.encode({"prompts": prompts, "minimum_share": 0.6})))
+    said.hear([Given("no"), Given("yes"), Given("no")])
+    assert [prompt.input for prompt in said.left] == ["3", "4"]
+    said.hear([Given("no")])
+    assert said.left == []
+    assert (said.result.passed, said.result.share, said.result.num_passed) == (False, 0.2, 1)
+    assert said.result.told == "1 of 5 prompts were answered as asked and 1 not asked; 60% have to be"
 
 
 def test_a_long_answer_is_shown_by_its_beginning() -> None:

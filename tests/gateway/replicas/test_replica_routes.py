@@ -204,3 +204,11 @@ async def test_weights_are_admitted_by_an_operator(client: Client, operator: Ope
     async with db.system_session() as session:
         await session.execute(update(BaseModel).where(BaseModel.base_id == base_id).values(digests=None))
     assert json.loads(client.get("/api/v1/base-weights", headers=operator.headers).text)["digests"] is None
+
+
+@pytest.mark.parametrize(
+    "where", ["http://host:eVY", "http://host:0", "http://host:65536", "http://host:1:2"]
+)
+def test_an_address_has_a_port_that_can_be(client: Client, operator: Operator, where: str) -> None:
+    answer = client.post("/api/v1/replicas", json={"url": where}, headers=operator.headers)
+    assert answer.status_code == 400, answer.text

@@ -107,6 +107,18 @@ async def test_workers_follow_what_is_added_drained_and_removed(world: World) ->
     assert [replica.url for replica in registry.all] == [listed.url]
 
 
+async def test_an_address_that_is_none_stops_no_worker(world: World) -> None:
+    added, broken = await world.engine(), await world.engine()
+    registry, roster = await world.worker()
+    await world.add(added)
+    row = await world.add(broken)
+    async with world.db.system_session() as session:  # as an earlier release took it
+        bad = f"http://{row.id.hex[:12]}:eVY"
+        await session.execute(update(Replica).where(Replica.id == row.id).values(url=bad))
+    await roster.refresh()
+    assert [replica.url for replica in registry.all] == [added.url]
+
+
 async def test_one_that_owes_a_purge_gets_nothing_until_it_has_purged(
     world: World, db: Database, line: Line
 ) -> None:

@@ -21,8 +21,8 @@ from gateway.catalog.repository import Line
 from gateway.db import Database
 from gateway.models import Adapter
 from gateway.principal import Limits, Principal, Scope, TenantId
-from gateway.rollouts.examining import Examined, Examinee
-from gateway.rollouts.plan import Acceptance
+from gateway.proofs.acceptance import Acceptance, AcceptanceResult, Given, Judge
+from gateway.proofs.answering import Examinee
 from gateway.rollouts.schemas import RolloutIn
 from gateway.rollouts.service import Rollouts, Seen
 from gateway.rollouts.stepping import Stepper
@@ -52,14 +52,17 @@ class Answers:
 
     passed: list[bool | None] = field(default_factory=list)
     asked: list[Examinee] = field(default_factory=list)
+    prompts: list[Acceptance] = field(default_factory=list)
 
-    async def __call__(self, who: Examinee, acceptance: Acceptance) -> Examined | None:
+    async def __call__(self, who: Examinee, acceptance: Acceptance) -> AcceptanceResult | None:
         self.asked.append(who)
+        self.prompts.append(acceptance)
         verdict = self.passed.pop(0)
         if verdict is None:
             return None
-        num = len(acceptance.prompts)
-        return Examined(passed=verdict, num_passed=num if verdict else 0, num_prompts=num, minimum_share=1.0)
+        judge = Judge(acceptance)
+        judge.hear([Given(prompt.answer or "" if verdict else "no") for prompt in acceptance.prompts])
+        return judge.result
 
 
 @dataclass

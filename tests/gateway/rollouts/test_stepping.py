@@ -7,14 +7,17 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import select, text
 
 from gateway.catalog import repository as catalog
 from gateway.catalog.names import LIVE
-from gateway.errors import BadRequest, Conflict
+from gateway.errors import BadRequest, Conflict, Unprocessable
 from gateway.models import AuditEvent, WebhookEvent
-from gateway.rollouts.plan import Acceptance, Prompt, RollbackOn, Step
+from gateway.proofs import repository as proofs
+from gateway.proofs.acceptance import Acceptance, Prompt
+from gateway.rollouts.plan import RollbackOn, Step
 from gateway.rollouts.schemas import RolloutIn, RolloutOut
 from tests.gateway.aliases.conftest import artefact
 from tests.gateway.rollouts.conftest import ACTOR, NAME, Way
@@ -112,8 +115,26 @@ async def test_acceptance_prompts_are_passed_before_anybody_meets_it(way: Way) -
     reason = (await way.seen(rollout)).rollout.reason
     assert reason is not None
     assert reason["rule"] == "acceptance"
-    assert "0 of 1 acceptance prompts" in reason["message"]
+    assert reason["message"] == "0 of 1 prompts were answered as asked; 100% have to be."
+    assert reason["figures"]["failed"] == {"expected": "Hi", "text": "no"}
     assert {who.artefact for who in way.examiner.asked} == {artefact(2)}
+
+
+async def test_without_prompts_of_its_own_it_asks_those_of_the_upload(way: Way) -> None:
+    own = Acceptance(prompts=[Prompt(input="Bye", answer="So long")])
+    async with way.db.tenant_session(way.line.tenant) as session:
+        version = await catalog.find_version(session, await way.lock(session), 2)
+        assert version is not None
+        await proofs.add_facts(session, version, {}, msgspec.to_builtins(own))
+    way.examiner.passed = [False]
+    rollout = await way.start(steps=STEPS)
+    await until_asked(way, 1)
+    await way.stepper.run_once()
+    assert way.examiner.prompts == [own]
+    assert (await way.state(rollout))[0] == "rolled_back"
+    unexamined = await way.start(steps=STEPS, rollback_on=RollbackOn(acceptance=False))
+    await way.stepper.run_once()
+    assert await way.state(unexamined) == ("running", 1, {1: 95, 2: 5})
 
 
 async def until_asked(way: Way, times: int) -> None:
@@ -191,8 +212,8 @@ async def test_what_can_not_begin_is_refused(way: Way) -> None:
         ({"to": 9}, Conflict),
         ({"to": 1}, Conflict),
         ({"to": 2, "steps": [Step(weight=50), Step(weight=50)]}, BadRequest),
-        ({"to": 2, "acceptance": Acceptance(prompts=[Prompt(input="x")])}, BadRequest),
-        ({"to": 2, "acceptance": Acceptance(prompts=[Prompt(input="x", must_match="(a")])}, BadRequest),
+        ({"to": 2, "acceptance": Acceptance(prompts=[Prompt(input="x")])}, Unprocessable),
+        ({"to": 2, "acceptance": Acceptance(prompts=[Prompt(input="x", must_match="(a")])}, Unprocessable),
     ]
     for wanted, error in refusals:
         with pytest.raises(error):

@@ -12,7 +12,7 @@ from litestar.testing import TestClient
 from redis.asyncio import Redis
 
 from adapters.store import artefact_path
-from gateway.catalog import repository, stored
+from gateway.catalog import stored
 from gateway.catalog.lifecycle import Shelf
 from gateway.catalog.spool import Spool
 from gateway.db import Database, SystemRead
@@ -38,7 +38,7 @@ def only_mine(tenant: TenantId, monkeypatch: pytest.MonkeyPatch) -> None:
     async def of_mine(session: SystemRead, after: UUID, limit: int) -> Any:
         return [row for row in await of_all(session, after, 100_000) if row[1] == tenant]
 
-    monkeypatch.setattr(repository, "list_stored", of_mine)
+    monkeypatch.setattr(stored, "list_stored", of_mine)
 
 
 @dataclass

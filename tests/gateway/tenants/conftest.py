@@ -90,7 +90,6 @@ class House:
         """Gives the artefacts."""
         tenant = line.tenant
         artefacts = [uuid4().hex * 2 for _ in range(3)]
-        self.base_id = line.base_id
         async with self.db.tenant_session(tenant) as session:
             for n in range(2):
                 session.add(
@@ -108,10 +107,8 @@ class House:
             for artefact in artefacts:
                 version = await catalog.add_version(session, adapter, NewVersion(artefact, artefact, {}, 6))
             await catalog.move_alias(session, adapter, LIVE, version.number)
+        await self.list_replicas(line.base_id)
         async with self.db.system_session() as session:
-            await add_listed(
-                session, line.base_id, [url_of(line.base_id, n) for n in range(len(self.replicas))]
-            )
             account = await members.account_of(session, uuid7(), f"{uuid4().hex}@example.com")
             session.add(Member(id=uuid7(), tenant_id=tenant, admin_id=account, role="viewer"))
             position = 1 + int(await session.scalar(select(func.count()).select_from(PoolRule)) or 0)
@@ -138,6 +135,12 @@ class House:
         await self.redis.set(Shelf(tenant, "cached").entry("y"), b"sealed")
         await self.redis.zadd(TenantKeys(tenant).key("leases"), {"z": 1})
         return artefacts
+
+    async def list_replicas(self, base_id: str) -> None:
+        self.base_id = base_id
+        urls = [url_of(base_id, n) for n in range(len(self.replicas))]
+        async with self.db.system_session() as session:
+            await add_listed(session, base_id, urls)
 
     def put(self, path: str) -> None:
         source = self.root / "source"

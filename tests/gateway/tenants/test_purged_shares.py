@@ -46,6 +46,7 @@ async def test_both_sides_end_and_equal_bytes_of_others_stay(
     assert gone != kept
     for owner, recipient in ((line, other.tenant), (line, None), (other, line.tenant), (other, third)):
         await share(house, owner, recipient)
+    await house.list_replicas(line.base_id)
     await house.leave(line.tenant)
     assert await house.run() == 1
     proof = (await house.offboarding(line.tenant)).proof

@@ -43,6 +43,10 @@ def metadata(**pairs: str) -> str:
     return ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in pairs.items())
 
 
+STORED = 202
+"""What an upload is answered here: no replica is there to prove it."""
+
+
 @dataclass
 class Files:
     """What the web server of the tests serves, by path: bytes, or where it is instead, or a status."""
@@ -138,7 +142,7 @@ def adapter(tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_adapter(
         folder, BaseSpec.from_dir(tiny_base, "tiny"), Recipe(1, rank=4, targets=["q_proj", "v_proj"])
     )
-    (folder / ACCEPTANCE_PART).write_text("[]")
+    (folder / ACCEPTANCE_PART).write_text('[{"input": "Ahoy?", "must_match": "arr"}]')
     return folder
 
 

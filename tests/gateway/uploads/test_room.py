@@ -17,7 +17,7 @@ from gateway.errors import Conflict
 from gateway.principal import TenantId
 from gateway.uploads import repository
 from gateway.uploads.room import STEP_BYTES, Allowance, Room
-from tests.gateway.uploads.conftest import TUS, Bench, multipart
+from tests.gateway.uploads.conftest import STORED, TUS, Bench, multipart
 
 MIB = 1 << 20
 
@@ -104,7 +104,7 @@ def test_multipart_is_refused_by_what_it_announces(bench: Bench, files: dict[str
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "adapter_storage_full")
         assert bench.version("a", uploads=[bench.sent(CONFIG_PART, b"{}")]).status_code == 400
         good = multipart(*files.items())
-        assert bench.post("a", good).status_code == 201
+        assert bench.post("a", good).status_code == STORED
 
 
 async def test_multipart_without_a_length_is_refused_as_it_arrives(bench: Bench, db: Database) -> None:
@@ -138,10 +138,13 @@ async def test_uploads_that_became_a_version_count_once(
     ids = [bench.sent(name, files[name]) for name in (CONFIG_PART, WEIGHTS_PART)]
     assert await taken(db, bench.tenant) == sum(len(files[name]) for name in (CONFIG_PART, WEIGHTS_PART))
     made = bench.version("a", uploads=ids)
-    assert made.status_code == 201, made.text
+    assert made.status_code == STORED, made.text
     assert await taken(db, bench.tenant) == made.json()["bytes"]
     assert not any(bench.services.uploads.files.has(UUID(each)) for each in ids)
     assert bench.request("DELETE", "/v1/adapters/a").status_code == 200
+    assert await taken(db, bench.tenant) == made.json()["bytes"]  # it can be restored still
+    purged = bench.request("POST", "/v1/adapters/a/purge", json={"confirm": "a"})
+    assert purged.status_code == 200, purged.text
     assert await taken(db, bench.tenant) == 0
 
 

@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from gateway.catalog.parts import CONFIG_PART, WEIGHTS_PART
-from tests.gateway.uploads.conftest import Bench, Files, multipart
+from tests.gateway.uploads.conftest import STORED, Bench, Files, multipart
 from tests.gateway.uploads.hostile_zips import zipped
 from tests.s3_server import BUCKET, RunningS3
 
@@ -22,7 +22,7 @@ async def test_every_way_leads_to_the_same_content(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = bench.post("a", multipart(*files.items()))
-    assert first.status_code == 201, first.text
+    assert first.status_code == STORED, first.text
     digest = first.json()["digest"]
 
     sent = [bench.sent(name, data) for name, data in files.items()]
@@ -51,7 +51,7 @@ async def test_every_way_leads_to_the_same_content(
     gone = bench.version("f", source={"s3": f"s3://{BUCKET}/in/{bench.tenant}/mine/"})
 
     for made in (pieces, in_folder, flat, fetched, imported):
-        assert made.status_code == 201, made.text
+        assert made.status_code == STORED, made.text
         assert made.json()["digest"] == digest
     assert (half.status_code, half.json()["error"]["code"]) == (422, "source_incomplete")
     assert (gone.status_code, gone.json()["error"]["code"]) == (503, "source_unavailable")
@@ -62,7 +62,7 @@ async def test_a_client_whose_answer_was_lost_asks_again(
 ) -> None:
     ids = [bench.sent(name, files[name]) for name in (CONFIG_PART, WEIGHTS_PART)]
     made, again = bench.version("a", uploads=ids), bench.version("a", uploads=ids)
-    assert (made.status_code, again.status_code) == (201, 200)
+    assert (made.status_code, again.status_code) == (STORED, 200)
     assert again.json() == made.json()
     elsewhere = bench.version("b", uploads=ids)
     assert (elsewhere.status_code, elsewhere.json()["error"]["code"]) == (409, "upload_taken")

@@ -104,6 +104,8 @@ async def source(db: Database, name: str) -> UsageDrain | None:
 async def test_a_dead_worker_is_in_the_way_until_its_journal_is_drained(
     db: Database, tenant: TenantId, tmp_path: Path
 ) -> None:
+    async with db.system_session() as session:  # gateways of other tests are no workers of this one
+        await session.execute(delete(UsageDrain).where(UsageDrain.kind == "worker"))
     journal = Journal(tmp_path)
     await WorkerMark(db, journal).tell(NOON)
     assert await forget_drained(db, tmp_path) == 0  # it lives: its segment says so

@@ -56,12 +56,12 @@ class Aliases:
 
     async def list_of(self, principal: Principal, name: str, after: str, limit: int) -> Sequence[Alias]:
         """By name, after the name `after`; raises `NotFound` for the adapter."""
-        async with self._seen(principal, name) as (session, adapter):
+        async with seen_adapter(self._database, principal, self._base_id, name) as (session, adapter):
             return await repository.list_aliases(session, adapter.id, after, limit)
 
     async def get(self, principal: Principal, name: str, alias: str) -> Alias:
         """Raises `NotFound`."""
-        async with self._seen(principal, name) as (session, adapter):
+        async with seen_adapter(self._database, principal, self._base_id, name) as (session, adapter):
             found = await repository.find(session, adapter.id, alias) if is_alias(alias) else None
         if found is None:
             raise alias_not_found(name, alias)
@@ -115,19 +115,23 @@ class Aliases:
         await self._epochs.publish(principal.tenant, epoch)
 
     @asynccontextmanager
-    async def _seen(self, principal: Principal, name: str) -> AsyncIterator[tuple[TenantRead, Adapter]]:
-        if not is_name(name) or not may(principal, Action.SEE, name):
-            raise adapter_not_found(name)
-        async with self._database.tenant_reader(principal.tenant) as session:
-            row = await catalog.find_adapter(session, Line(principal.tenant, self._base_id), name)
-            if row is None:
-                raise adapter_not_found(name)
-            yield session, row.adapter
-
-    @asynccontextmanager
     async def _changed(self, principal: Principal, name: str) -> AsyncIterator[tuple[TenantWrite, Adapter]]:
         async with locked_adapter(self._database, principal, self._base_id, name) as found:
             yield found
+
+
+@asynccontextmanager
+async def seen_adapter(
+    database: Database, principal: Principal, base_id: str, name: str
+) -> AsyncIterator[tuple[TenantRead, Adapter]]:
+    """One that the caller may see, and that has a version left. Raises `NotFound`."""
+    if not is_name(name) or not may(principal, Action.SEE, name):
+        raise adapter_not_found(name)
+    async with database.tenant_reader(principal.tenant) as session:
+        row = await catalog.find_adapter(session, Line(principal.tenant, base_id), name)
+        if row is None:
+            raise adapter_not_found(name)
+        yield session, row.adapter
 
 
 @asynccontextmanager

@@ -12,14 +12,15 @@ from uuid import UUID
 import msgspec
 
 from gateway.aliases import repository as aliases
-from gateway.aliases.service import alias_not_found, locked_adapter, require_no_rollout, require_ready
+from gateway.aliases.service import (
+    alias_not_found,
+    locked_adapter,
+    require_no_rollout,
+    require_ready,
+    seen_adapter,
+)
 from gateway.audit.service import Actor
-from gateway.catalog import repository as catalog
-from gateway.catalog.lifecycle import adapter_not_found
-from gateway.catalog.names import is_name
-from gateway.catalog.policy import Action, may
-from gateway.catalog.repository import Line
-from gateway.db import Database, TenantRead, TenantWrite
+from gateway.db import Database, TenantWrite
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
 from gateway.models import Adapter, Alias, Rollout, RolloutEvent, RolloutState
@@ -83,7 +84,7 @@ class Rollouts:
 
     async def get(self, principal: Principal, name: str, rollout: UUID) -> Seen:
         """Raises `NotFound`."""
-        async with self._seen(principal, name) as (session, adapter):
+        async with seen_adapter(self._database, principal, self._base_id, name) as (session, adapter):
             found = await repository.find(session, adapter.id, rollout)
             if found is None:
                 raise _not_found(rollout)
@@ -93,7 +94,7 @@ class Rollouts:
         self, principal: Principal, name: str, before: UUID | None, limit: int
     ) -> Sequence[Rollout]:
         """Newest first, from below `before`; raises `NotFound` for the adapter."""
-        async with self._seen(principal, name) as (session, adapter):
+        async with seen_adapter(self._database, principal, self._base_id, name) as (session, adapter):
             return await repository.list_rollouts(session, adapter.id, before, limit)
 
     async def pause(self, principal: Principal, actor: Actor, name: str, rollout: UUID) -> Rollout:
@@ -138,16 +139,6 @@ class Rollouts:
                 await course.tell(held.session, actor, held.adapter, found, kind, {"step": found.step + 1})
                 await _written(held.session, found)
         return found
-
-    @asynccontextmanager
-    async def _seen(self, principal: Principal, name: str) -> AsyncIterator[tuple[TenantRead, Adapter]]:
-        if not is_name(name) or not may(principal, Action.SEE, name):
-            raise adapter_not_found(name)
-        async with self._database.tenant_reader(principal.tenant) as session:
-            row = await catalog.find_adapter(session, Line(principal.tenant, self._base_id), name)
-            if row is None:
-                raise adapter_not_found(name)
-            yield session, row.adapter
 
     @asynccontextmanager
     async def _held(self, principal: Principal, name: str, rollout: UUID) -> AsyncIterator[_Held]:

@@ -140,8 +140,11 @@ async def _judge_tokens(
     most = used * MICROSECONDS / TOKENS + CALLS * SLACK_US
     least = used * MICROSECONDS / TOKENS - spent_us
     if not max(least, 0) <= owes <= most:
+        ends = dict(Counter(line["outcome"] for line in lines))
+        again = len(lines) - len({line["request"] for line in lines})
         outcome.leaked.append(
-            f"round {outcome.rounds}: the bucket owes {owes} us for {used} tokens in {spent_us} us"
+            f"round {outcome.rounds}: the bucket owes {owes} us for {used} tokens in {spent_us} us; attempts "
+            f"ended {ends}, {again} of them tried again"
         )
 
 

@@ -9,7 +9,7 @@ import { Page } from "../parts/page";
 import { Empty } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
 import { prefix } from "../place";
-import type { AuditSearch } from "../router";
+import type { AuditSearch } from "../routes/platform";
 import { useSession } from "../session/hooks";
 import { useTenant, useTenantId } from "./tenant-data";
 import { Row } from "./tenant-overview";

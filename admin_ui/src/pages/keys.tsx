@@ -7,7 +7,7 @@ import { Moment, Mono } from "../parts/figures";
 import { TextFilter } from "../parts/filters";
 import { Empty } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
-import type { KeysSearch } from "../router";
+import type { KeysSearch } from "../routes/tenants";
 import { CreateKey } from "./key-create";
 import { useTenant, useTenantId } from "./tenant-data";
 

@@ -10,7 +10,7 @@ import { useOnce } from "../parts/once";
 import { Page } from "../parts/page";
 import { Empty, Failed } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
-import type { TenantsSearch } from "../router";
+import type { TenantsSearch } from "../routes/tenants";
 import { useSession } from "../session/hooks";
 
 type Tenant = Schemas["TenantOut"];

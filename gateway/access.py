@@ -37,6 +37,7 @@ WHILE_LEAVING: Final = "while_leaving"
 
 TENANT_ROUTES: Final = "/v1/"
 ADMIN_ROUTES: Final = "/api/v1/"
+SESSION: Final = "/api/v1/session"
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 
 Connection = ASGIConnection[Any, Any, Any, Any]
@@ -115,9 +116,12 @@ async def _account(connection: Connection, method: str, route: str) -> None:
     if "authorization" in connection.headers:
         admin = await services.admins.by_token(connection.headers["authorization"])
     else:
-        session = await services.admins.by_session(connection.cookies)
+        touch = route != SESSION or connection.query_params.get("touch") != "false"
+        session = await services.admins.by_session(connection.cookies, touch=touch)
         if method not in _SAFE_METHODS:
             session.require_csrf(connection.headers.get("x-csrf-token"))
+        if session.must_change_password and not route.startswith(SESSION):
+            raise Forbidden("Change your password first.", code="password_change_required")
         admin = session.admin
     state, roles = connection.scope["state"], roles_of(method, route)
     state["admin"] = admin

@@ -14,6 +14,8 @@ from litestar.types import ControllerRouterHandler
 from gateway import access, health, openapi, problems
 from gateway.access import PUBLIC
 from gateway.admin_auth import routes as admin_auth
+from gateway.admin_ui import routes as admin_ui
+from gateway.admin_ui.build import FOLDER, UiBuild
 from gateway.aliases import routes as aliases
 from gateway.api_keys import routes as api_keys
 from gateway.audit import routes as audit
@@ -33,9 +35,11 @@ from gateway.events import routes as events
 from gateway.inference import routes as inference
 from gateway.limits import routes as limits
 from gateway.members import routes as members
+from gateway.oidc import routes as oidc
 from gateway.placement import routes as placement
 from gateway.principal import Admin, Principal
 from gateway.proofs import routes as proofs
+from gateway.public_url import PublicUrl
 from gateway.receipts import routes as receipts
 from gateway.replicas import routes as replicas
 from gateway.retention import routes as retention
@@ -66,6 +70,7 @@ ROUTES: list[ControllerRouterHandler] = [
     # public
     *health.handlers,
     openapi_document,
+    *admin_ui.handlers,
     # tenants; what is about a tenant's own things, also for operators under /api/v1/tenants/{tenant}
     *inference.handlers,
     *catalog.handlers,
@@ -87,6 +92,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *limits.handlers,
     # operators, and members of tenants (roles.py)
     *admin_auth.handlers,
+    *oidc.handlers,
     *tenants.handlers,
     *caches.handlers,
     *members.handlers,
@@ -112,15 +118,22 @@ def create_app(settings: Settings) -> Litestar:
             app.state.services = services
             yield
 
+    public = PublicUrl.parse(settings.public_url)
     app = _assemble(lifespan=[lifespan], openapi_config=None)
     app.state.looks = health.Looks()
-    app.state.openapi = openapi.render(_assemble(openapi_config=openapi.CONFIG))
+    app.state.openapi = openapi_bytes()
+    app.state.admin_ui = UiBuild.read(settings.admin_ui_dir or FOLDER, public.prefix)
     app.state.leaving = leaving = Leaving()
     origins = origins_of(settings.cors_origins)
     inner = Cors(app.asgi_handler, origins) if origins else app.asgi_handler
     proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)
     app.asgi_handler = Envelope(inner, leaving, proxies if settings.log_client_address else None)
     return app
+
+
+def openapi_bytes() -> bytes:
+    """The document of all routes; needs no settings, and starts nothing."""
+    return openapi.render(_assemble(openapi_config=openapi.CONFIG))
 
 
 def _assemble(**more: Any) -> Litestar:

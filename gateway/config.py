@@ -46,7 +46,9 @@ class Settings(BaseSettings):
     replica_ca: Path | None = None  # PEM of who signs certificates of replicas; None = the system's
     replica_client_cert: Path | None = None  # PEM that is shown to replicas, with its key
     replica_client_key: Path | None = None
-    public_url: str = "http://127.0.0.1:8080"
+    public_url: str = "http://127.0.0.1:8080"  # as browsers write it; may have a path
+    admin_ui_dir: Path | None = None  # the built admin UI; None = the checkout's own
+    oidc_providers: SecretStr | None = None  # JSON, a list; who may log people in (gateway/oidc/settings.py)
     trusted_proxies: str = ""  # comma-separated networks of reverse proxies that tell whom they speak for
     forwarded_header: ForwardedHeader = ForwardedHeader.X_FORWARDED_FOR  # the one that they write
     log_client_address: bool = False  # personal data: only where somebody needs it
@@ -62,6 +64,8 @@ class Settings(BaseSettings):
     billing_issuer: str = "Motet"  # who issues the invoices, on statements and in exports
 
     # limits
+    session_idle_s: float = Field(default=8 * 3600, gt=0)  # of an account in a browser, without a request
+    session_life_s: float = Field(default=24 * 3600, gt=0)  # whatever happens
     max_connections: int = Field(4_096, ge=1)  # of one worker, and no more than its file limit leaves
     idle_connection_s: float = 75.0  # longer than the usual 60 s of a proxy, so that the proxy closes first
     write_timeout_s: float = 60.0  # how long an answer may lie unread; of a stream, all its pauses together

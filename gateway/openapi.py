@@ -73,6 +73,7 @@ _REASONS = {
     "405": "This method is not allowed here.",
     "408": "The body did not arrive in time.",
     "409": "It clashes with what is there.",
+    "412": "It was changed meanwhile; `current` is what is there.",
     "413": "The body is too large.",
     "422": "The upload can't be an adapter here.",
     "429": "A limit was met; Retry-After says when to come back.",
@@ -162,6 +163,10 @@ def _complete(path: str, method: str, operation: dict[str, Any], is_public: bool
     usual = ["400", "401", "405", "413", "429", "500", "503"]
     if not is_public:
         usual += ["403", "404"]
+    elif "{" in path:
+        usual += ["404"]
+    if any(each["name"] == "if-match" for each in operation.get("parameters", ())):
+        usual += ["412"]
     if method in _CHANGING:
         usual += ["408", "409"]
     for status in {*usual, *(status for status in responses if status >= "400")}:

@@ -123,3 +123,4 @@ class Admin:
     is_operator: bool
     only: Membership | None = None  # of a token that is good for one tenant, whatever else its account may
     token: str | None = None  # public id of such a token, which others than the account may hold
+    granted: tuple[Membership, ...] = ()  # by groups at the provider of this session; goes before memberships

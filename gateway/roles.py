@@ -29,6 +29,8 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     # of the account itself
     ("GET", "/api/v1/session"): EVERYONE,
     ("DELETE", "/api/v1/session"): EVERYONE,
+    ("PUT", "/api/v1/session/password"): EVERYONE,
+    ("DELETE", "/api/v1/sessions"): EVERYONE,
     # of the platform
     ("GET", "/api/v1/tenants"): EVERYONE,  # its own
     ("POST", "/api/v1/tenants"): OPERATORS,
@@ -96,6 +98,7 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("POST", f"{_TENANT}/keys/{{key_id}}/rotate"): DEVELOPERS,
     ("DELETE", f"{_TENANT}/keys/{{key_id}}/previous-secret"): DEVELOPERS,
     ("GET", f"{_TENANT}/limits"): READERS,
+    ("GET", f"{_TENANT}/limits/now"): READERS,
     ("PATCH", f"{_TENANT}/limits"): OPERATORS,
     ("GET", f"{_TENANT}/keys/{{key_id}}/limits"): DEVELOPERS,
     ("PATCH", f"{_TENANT}/keys/{{key_id}}/limits"): ADMINS,

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from adapters.base import BaseSpec
 from gateway import metric_values
 from gateway.admin_auth.service import AdminAuthenticator
+from gateway.admin_auth.sessions import SessionStore
 from gateway.aliases.service import Aliases
 from gateway.api_keys.authenticator import Authenticator, CacheLimits
 from gateway.api_keys.revocation import Revocation
@@ -35,6 +36,7 @@ from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.limits.service import LimitReports, LimitSettings
 from gateway.members.service import Members
+from gateway.oidc.service import LogIns, open_log_ins
 from gateway.placement.quota import Quota
 from gateway.placement.service import Placements
 from gateway.proofs.service import Proofs
@@ -74,6 +76,7 @@ class Services:
     epochs: Epochs
     authenticator: Authenticator
     admins: AdminAuthenticator
+    log_ins: LogIns
     tenants: Tenants
     offboardings: Offboardings
     caches: Caches
@@ -157,6 +160,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         ground = await _open_ground(stack, settings, base, peppers)
         db, redis, epochs, catalog = ground.db, ground.redis, ground.epochs, ground.catalog
         serving, registry = ground.serving, ground.serving.registry
+        sessions = SessionStore(redis, settings.session_idle_s, settings.session_life_s)
+        admins = AdminAuthenticator(db, redis, peppers, sessions)
         hints = ReplicaHints(registry)
         stack.push_async_callback(hints.close)
         parts = await stack.enter_async_context(open_catalog(settings, db, epochs, base, hints, registry))
@@ -171,7 +176,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             redis=redis,
             epochs=epochs,
             authenticator=ground.authenticator,
-            admins=AdminAuthenticator(db, redis, peppers),
+            admins=admins,
+            log_ins=open_log_ins(settings, db, redis, admins),
             tenants=Tenants(db, epochs),
             offboardings=Offboardings(db, epochs, settings.offboarding_grace_h),
             caches=Caches(db, redis, epochs),

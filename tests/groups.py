@@ -8,6 +8,7 @@ from __future__ import annotations
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = {
+    "tests/admin_ui/": "admin-ui",
     "tests/deploy/test_monitoring.py": "platform",
     "tests/deploy/test_up.py": "platform",
     "tests/e2e/": "platform",

@@ -98,7 +98,12 @@ class Plan:
 
     def bootstrap_env(self, email: str, password: str, token: str) -> dict[str, str]:
         """For the program that registers the first operator."""
-        login = {"MOTET_ADMIN_EMAIL": email, "MOTET_ADMIN_PASSWORD": password, "MOTET_ADMIN_TOKEN": token}
+        login = {
+            "MOTET_ADMIN_EMAIL": email,
+            "MOTET_ADMIN_PASSWORD": password,
+            "MOTET_ADMIN_TOKEN": token,
+            "MOTET_ADMIN_MUST_CHANGE_PASSWORD": "false",  # drawn by chance, and in a file of mode 0600
+        }
         return {**os.environ, **self._gateway_env, **login}
 
     @property

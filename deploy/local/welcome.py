@@ -33,7 +33,8 @@ def welcome(plan: Plan, admin: AdminLogin, tenants: Sequence[DemoTenant], second
         f"Motet is ready at {plan.public_url} after {seconds:.0f} s. Ctrl-C stops it.",
         f"State and logs: {plan.home.root}; all of the below: {plan.home.demo}",
         "",
-        f"  admin    token {admin.token}",
+        f"  admin    {plan.public_url}/admin/",
+        f"           token {admin.token}",
         f"           {admin.email}  password {admin.password}",
     ]
     for tenant in tenants:

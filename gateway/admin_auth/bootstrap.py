@@ -1,6 +1,7 @@
 """The first operator. `python -m gateway.admin_auth.bootstrap` reads `MOTET_ADMIN_EMAIL`,
-`MOTET_ADMIN_PASSWORD` and, optionally, `MOTET_ADMIN_TOKEN`; running it again changes the password and
-nothing else."""
+`MOTET_ADMIN_PASSWORD` and, optionally, `MOTET_ADMIN_TOKEN`; running it again with another password changes
+the password and nothing else. Unless `MOTET_ADMIN_MUST_CHANGE_PASSWORD` is false, who logs in with it has to
+choose another one first."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gateway.admin_auth import repository
-from gateway.admin_auth.passwords import hash_password
+from gateway.admin_auth.passwords import NOBODY, hash_password, is_password
 from gateway.admin_auth.service import ADMIN_TOKEN
 from gateway.audit.service import SYSTEM, Change, record
 from gateway.credentials import Peppers
@@ -30,6 +31,7 @@ class BootstrapSettings(BaseSettings):
     admin_email: str
     admin_password: SecretStr
     admin_token: SecretStr | None = None
+    admin_must_change_password: bool = True
 
 
 def new_admin_token() -> str:
@@ -38,17 +40,33 @@ def new_admin_token() -> str:
 
 
 async def ensure_admin(
-    db: Database, peppers: Peppers, email: str, password: str, token: str | None = None
+    db: Database,
+    peppers: Peppers,
+    email: str,
+    password: str,
+    token: str | None = None,
+    *,
+    must_change: bool = False,
 ) -> None:
-    """Make sure that `email` may log in with `password`, and that `token` proves it. Raises `ValueError` for
-    a password or token that can't be one."""
+    """Make sure that `email` may log in with `password`, and that `token` proves it.
+
+    `must_change`: who logs in may do nothing before the password is another. The password of an earlier call,
+    given again, changes nothing: who replaced it keeps their own. Raises `ValueError` for a password or token
+    that can't be one.
+    """
     secret = ADMIN_TOKEN.parse(token) if token is not None else None
     if token is not None and secret is None:
         raise ValueError("The admin token does not look like mta_…; make one with new_admin_token().")
     hashed = await hash_password(password)
     email = email.strip().lower()
+    async with db.system_reader() as reading:
+        known = await repository.find_by_email(reading, email)
+    was_given = known is not None and await is_password(password, known.bootstrap_hash or NOBODY)
     async with db.system_session() as session:
-        admin = await repository.put_admin(session, uuid7(), email, hashed)
+        if known is not None and was_given:
+            admin = await repository.make_operator(session, known.id)
+        else:
+            admin = await repository.put_admin(session, uuid7(), email, hashed, must_change=must_change)
         if secret is not None:
             row = AdminToken(
                 id=uuid7(),
@@ -72,6 +90,7 @@ async def bootstrap(settings: BootstrapSettings) -> None:
             settings.admin_email,
             settings.admin_password.get_secret_value(),
             token,
+            must_change=settings.admin_must_change_password,
         )
     finally:
         await db.close()

@@ -45,17 +45,39 @@ async def find_token(session: SystemRead, token_id: str) -> FoundToken | None:
     return None if row is None else FoundToken(row[0], row[1], row[2])
 
 
-async def put_admin(session: SystemWrite, admin: UUID, email: str, password_hash: str) -> UUID:
+async def change_password(session: SystemWrite, admin: UUID, before: str, password_hash: str) -> bool:
+    """False when it is not the one of `before` any more."""
+    changed = await session.execute(
+        update(Admin)
+        .where(Admin.id == admin, Admin.password_hash == before)
+        .values(password_hash=password_hash, must_change_password=False)
+        .returning(Admin.id)
+        .execution_options(synchronize_session=False)
+    )
+    return changed.one_or_none() is not None
+
+
+async def put_admin(
+    session: SystemWrite, admin: UUID, email: str, password_hash: str, *, must_change: bool = False
+) -> UUID:
     """Create the operator, or give the existing one this password; its id."""
+    values = {
+        "password_hash": password_hash,
+        "must_change_password": must_change,
+        "bootstrap_hash": password_hash,
+    }
     statement = (
         insert(Admin)
-        .values(id=admin, email=email, password_hash=password_hash)
-        .on_conflict_do_update(
-            index_elements=[Admin.email], set_={"password_hash": password_hash, "is_operator": True}
-        )
+        .values(id=admin, email=email, **values)
+        .on_conflict_do_update(index_elements=[Admin.email], set_={**values, "is_operator": True})
         .returning(Admin.id)
     )
     return (await session.execute(statement)).scalar_one()
+
+
+async def make_operator(session: SystemWrite, admin: UUID) -> UUID:
+    await session.execute(update(Admin).where(Admin.id == admin).values(is_operator=True))
+    return admin
 
 
 async def put_token(session: SystemWrite, token: AdminToken) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 
+from gateway.actions import Call, of_account
+from gateway.admin_auth.passwords import MAX_CHARACTERS, MIN_CHARACTERS
 from gateway.admin_auth.sessions import Session
 
 
@@ -16,16 +20,67 @@ class LogIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     password: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
+class PasswordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    current: Annotated[str, Meta(min_length=1, max_length=MAX_CHARACTERS)]
+    new: Annotated[str, Meta(min_length=MIN_CHARACTERS, max_length=MAX_CHARACTERS)]
+
+
+AccountAction = Literal[
+    "list_tenants",
+    "create_tenant",
+    "list_replicas",
+    "create_replica",
+    "read_audit",
+    "export_audit",
+    "read_metrics",
+    "list_price_books",
+    "list_billing_exports",
+    "change_password",
+]
+ACTIONS: Final[Mapping[AccountAction, Call]] = {
+    "list_tenants": Call("GET", "/api/v1/tenants"),
+    "create_tenant": Call("POST", "/api/v1/tenants"),
+    "list_replicas": Call("GET", "/api/v1/replicas"),
+    "create_replica": Call("POST", "/api/v1/replicas"),
+    "read_audit": Call("GET", "/api/v1/audit"),
+    "export_audit": Call("GET", "/api/v1/audit/export"),
+    "read_metrics": Call("GET", "/api/v1/metrics/requests"),
+    "list_price_books": Call("GET", "/api/v1/price-books"),
+    "list_billing_exports": Call("GET", "/api/v1/billing/exports"),
+    "change_password": Call("PUT", "/api/v1/session/password"),
+}
+
+
 class AdminOut(msgspec.Struct, frozen=True):
     id: UUID
     email: str
     is_operator: bool  # else a member of the tenants that it can list
 
 
-class SessionOut(msgspec.Struct, frozen=True):
+class SessionOut(msgspec.Struct, frozen=True, kw_only=True):
+    """`can`: what the account may do that is of no tenant; what it may in one, that tenant says. While
+    `must_change_password`, that is all that the API lets it do."""
+
     admin: AdminOut
     csrf_token: str  # to be sent back as `x-csrf-token` with everything that changes something
+    ends_at: datetime  # at the latest
+    provider: str | None  # of OpenID Connect; null = a password
+    must_change_password: bool
+    can: list[AccountAction]
 
     @classmethod
     def of(cls, session: Session) -> SessionOut:
-        return cls(AdminOut(session.admin.id, session.admin.email, session.admin.is_operator), session.csrf)
+        admin = session.admin
+        can = of_account(ACTIONS, admin)
+        if session.must_change_password:
+            can = ["change_password"]
+        elif session.provider is not None:
+            can.remove("change_password")
+        return cls(
+            admin=AdminOut(admin.id, admin.email, admin.is_operator),
+            csrf_token=session.csrf,
+            ends_at=datetime.fromtimestamp(session.ends_at, UTC),
+            provider=session.provider,
+            must_change_password=session.must_change_password,
+            can=can,
+        )

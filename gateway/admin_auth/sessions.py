@@ -1,5 +1,9 @@
-"""Sessions of operators in browsers: an opaque cookie whose digest names the session in Redis, and a CSRF
-token that is made of the cookie, so that Redis holds neither."""
+"""Sessions of accounts in browsers: an opaque cookie whose digest names the session in Redis, and a CSRF
+token that is made of the cookie, so that Redis holds neither.
+
+Each session names its account's generation. Logging out everywhere begins the next one, in one write, and
+whatever is of an earlier one is over.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +27,32 @@ LIFE_S = 24 * 3600  # whatever happens
 _KEYS = PlatformKeys("session")
 
 
+class Given(msgspec.Struct, frozen=True):
+    """What a provider's groups allow in this session. `roles`: by tenant."""
+
+    provider: str
+    is_operator: bool = False
+    roles: dict[UUID, str] = {}
+
+
 class Kept(msgspec.Struct, frozen=True):
     """What Redis holds."""
 
     admin: UUID
     ends_at: float  # Unix time
-    password: str | None = None  # fingerprint of what was logged in with; None = from before there was one
+    password: str | None = None  # fingerprint of what was logged in with; None = it was another way
     csrf: str = ""  # only of sessions from before it was made of the cookie
+    generation: int = 0
+    given: Given | None = None  # None = logged in with a password
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     admin: Admin
     csrf: str
+    ends_at: float  # Unix time
+    provider: str | None = None  # None = logged in with a password
+    must_change_password: bool = False
 
     def require_csrf(self, given: str | None) -> None:
         """Raises `Forbidden` unless the request carries the session's token: another site can't read it."""
@@ -44,33 +61,54 @@ class Session:
 
 
 class SessionStore:
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
+    """`idle_s`: a session without a request so long is over; `life_s`: any is."""
 
-    async def open(self, admin: UUID, password_hash: str) -> tuple[str, Kept]:
-        """A new session: the cookie's value, and what is kept, with its CSRF token."""
+    def __init__(self, redis: Redis, idle_s: float = IDLE_S, life_s: float = LIFE_S) -> None:
+        self._redis = redis
+        self._idle_ms = int(idle_s * 1000)
+        self.life_s = life_s
+
+    async def open(
+        self, admin: UUID, password_hash: str | None, given: Given | None = None
+    ) -> tuple[str, Kept]:
+        """A new session: the cookie's value, and what is kept, with its CSRF token. `password_hash` None: no
+        password opened it, so none that is changed ends it."""
         cookie = secrets.token_urlsafe(32)
-        kept = Kept(admin, time.time() + LIFE_S, fingerprint(password_hash))
+        password = None if password_hash is None else fingerprint(password_hash)
         with redis_errors():
-            await self._redis.set(_key(cookie), msgspec.json.encode(kept), ex=IDLE_S)
+            # It has to outlive every session that names it.
+            await self._redis.pexpire(_generation(admin), int(self.life_s * 1000) + 3_600_000)
+            generation = int(await self._redis.get(_generation(admin)) or 0)
+            kept = Kept(admin, time.time() + self.life_s, password, "", generation, given)
+            await self._redis.set(_key(cookie), msgspec.json.encode(kept), px=self._left_ms(kept))
         return cookie, _with_csrf(kept, cookie)
 
-    async def find(self, cookie: str) -> Kept | None:
-        """A live session, which is thereby kept alive."""
+    async def find(self, cookie: str, *, touch: bool = True) -> Kept | None:
+        """A live session, which is thereby kept alive unless `touch` says otherwise."""
         with redis_errors():
             raw = await self._redis.get(_key(cookie))
             if raw is None:
                 return None
             kept = msgspec.json.decode(raw, type=Kept)
-            left_s = kept.ends_at - time.time()
-            if left_s <= 0:
+            generation = int(await self._redis.get(_generation(kept.admin)) or 0)
+            if self._left_ms(kept) <= 0 or kept.generation != generation:
                 return None
-            await self._redis.expire(_key(cookie), max(1, min(IDLE_S, int(left_s))))
+            if touch:
+                await self._redis.pexpire(_key(cookie), self._left_ms(kept))
         return _with_csrf(kept, cookie)
 
     async def close(self, cookie: str) -> None:
         with redis_errors():
             await self._redis.delete(_key(cookie))
+
+    async def close_all(self, admin: UUID) -> None:
+        """Those of the account, wherever they are."""
+        with redis_errors():
+            await self._redis.incr(_generation(admin))
+            await self._redis.pexpire(_generation(admin), int(self.life_s * 1000) + 3_600_000)
+
+    def _left_ms(self, kept: Kept) -> int:
+        return min(self._idle_ms, int((kept.ends_at - time.time()) * 1000))
 
 
 def fingerprint(password_hash: str) -> str:
@@ -80,6 +118,10 @@ def fingerprint(password_hash: str) -> str:
 
 def _key(cookie: str) -> RedisKey:
     return _KEYS.key(hashlib.sha256(cookie.encode()).hexdigest())
+
+
+def _generation(admin: UUID) -> RedisKey:
+    return _KEYS.key("generation", str(admin))
 
 
 def _with_csrf(kept: Kept, cookie: str) -> Kept:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
-from litestar import Request, delete, get, patch, post
+from litestar import Request, Response, delete, get, patch, post
 from litestar.di import NamedDependency, Provide
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
@@ -14,6 +14,8 @@ from gateway.api_keys.grants import BY_ROLE, Grant, held_by
 from gateway.api_keys.repository import NEWEST_FIRST, KeyFilters, KeyState
 from gateway.api_keys.schemas import KeyCreate, KeyCreated, KeyList, KeyOut, KeyPatch, KeyRotate
 from gateway.audit.service import Actor
+from gateway.edits import IfMatch, tag_of
+from gateway.models import ApiKey
 from gateway.paging import DEFAULT_LIMIT, NamePrefix, PageCursor, PageLimit, Since, Until, moment
 from gateway.principal import Principal, Scope
 from gateway.services import Services
@@ -52,7 +54,7 @@ async def create_key(
 ) -> KeyCreated:
     """Made with an API key, it can do no more than that one in any respect."""
     key, secret = await services.keys.create(actor, principal.tenant, data, within=within(request, principal))
-    return KeyCreated(KeyOut.of(key), secret.text)
+    return KeyCreated(KeyOut.of(key, role_of(request.scope)), secret.text)
 
 
 @get(
@@ -76,7 +78,8 @@ async def list_keys(
     found = await services.keys.page(principal.tenant, filters, start, limit + 1)
     cut = NEWEST_FIRST.cut(found, limit, lambda key: (key.created_at, key.id), given)
     seen = replace(cut, rows=await services.keys.within_reach(principal.tenant, cut.rows, bounds))
-    return seen.fill(KeyList, KeyOut.of)
+    role = role_of(request.scope)
+    return seen.fill(KeyList, lambda key: KeyOut.of(key, role))
 
 
 @get(KEY, opt=OPT, summary="One API key")
@@ -85,8 +88,9 @@ async def get_key(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     key_id: KeyId,
-) -> KeyOut:
-    return KeyOut.of(await services.keys.get(principal.tenant, key_id, within=within(request, principal)))
+) -> Response[KeyOut]:
+    found = await services.keys.get(principal.tenant, key_id, within=within(request, principal))
+    return _tagged(request, found)
 
 
 @patch(KEY, opt=OPT, summary="Change what an API key may do")
@@ -97,10 +101,14 @@ async def change_key(
     actor: NamedDependency[Actor],
     key_id: KeyId,
     data: JSONBody[KeyPatch],
-) -> KeyOut:
+    if_match: IfMatch = None,
+) -> Response[KeyOut]:
     """Holds for the next request; null lifts a bound."""
     bounds = within(request, principal)
-    return KeyOut.of(await services.keys.change(actor, principal.tenant, key_id, data, within=bounds))
+    changed = await services.keys.change(
+        actor, principal.tenant, key_id, data, within=bounds, if_match=if_match
+    )
+    return _tagged(request, changed)
 
 
 @post(
@@ -120,7 +128,7 @@ async def rotate_key(
     """Id, limits, usage and policy stay. `overlap_s` 0 ends the old secret, and one before it, at once."""
     bounds = within(request, principal)
     key, secret = await services.keys.rotate(actor, principal.tenant, key_id, data.overlap_s, within=bounds)
-    return KeyCreated(KeyOut.of(key), secret.text)
+    return KeyCreated(KeyOut.of(key, role_of(request.scope)), secret.text)
 
 
 @delete(
@@ -137,7 +145,8 @@ async def end_previous_secret(
     key_id: KeyId,
 ) -> KeyOut:
     bounds = within(request, principal)
-    return KeyOut.of(await services.keys.end_previous(actor, principal.tenant, key_id, within=bounds))
+    ended = await services.keys.end_previous(actor, principal.tenant, key_id, within=bounds)
+    return KeyOut.of(ended, role_of(request.scope))
 
 
 @delete(KEY, opt=OPT, status_code=200, summary="Revoke an API key for good")
@@ -148,9 +157,14 @@ async def revoke_key(
     actor: NamedDependency[Actor],
     key_id: KeyId,
 ) -> KeyOut:
-    return KeyOut.of(
-        await services.keys.revoke(actor, principal.tenant, key_id, within=within(request, principal))
-    )
+    bounds = within(request, principal)
+    revoked = await services.keys.revoke(actor, principal.tenant, key_id, within=bounds)
+    return KeyOut.of(revoked, role_of(request.scope))
+
+
+def _tagged(request: AnyRequest, key: ApiKey) -> Response[KeyOut]:
+    headers = {"etag": tag_of(KeyPatch.fields_of(key))}
+    return Response(KeyOut.of(key, role_of(request.scope)), headers=headers)
 
 
 handlers = [create_key, list_keys, get_key, change_key, rotate_key, end_previous_secret, revoke_key]

@@ -3,17 +3,19 @@ means without bound."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from gateway.actions import TENANT, Call, allowed
 from gateway.api_keys.networks import MAX_CHARACTERS, MAX_NETWORKS
 from gateway.models import ApiKey
 from gateway.paging import Page
-from gateway.principal import Scope
+from gateway.principal import Role, Scope
 
 DEFAULT_OVERLAP_S = 24 * 3600
 MAX_OVERLAP_S = 30 * 24 * 3600
@@ -58,6 +60,11 @@ class KeyPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens_per_minute: Limit | UnsetType | None = UNSET
     max_parallel: Limit | UnsetType | None = UNSET
 
+    @staticmethod
+    def fields_of(key: ApiKey) -> dict[str, Any]:
+        """What it may change, as it is."""
+        return {name: getattr(key, name) for name in KeyPatch.__struct_fields__}
+
     def changes(self) -> dict[str, Any]:
         """The columns that were named."""
         named = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -71,7 +78,31 @@ class KeyRotate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = DEFAULT_OVERLAP_S
 
 
+KeyAction = Literal["change", "rotate", "end_previous_secret", "revoke", "read_limits", "change_limits"]
+_KEY = f"{TENANT}/keys/{{key_id}}"
+ACTIONS: Final[Mapping[KeyAction, Call]] = {
+    "change": Call("PATCH", _KEY),
+    "rotate": Call("POST", f"{_KEY}/rotate"),
+    "end_previous_secret": Call("DELETE", f"{_KEY}/previous-secret"),
+    "revoke": Call("DELETE", _KEY),
+    "read_limits": Call("GET", f"{_KEY}/limits"),
+    "change_limits": Call("PATCH", f"{_KEY}/limits"),
+}
+
+
+def can_with(key: ApiKey, role: Role | None) -> list[KeyAction]:
+    """One that is revoked is only looked at; limits are an account's business, never a key's."""
+    without = {"read_limits", "change_limits"} if role is None else set[str]()
+    if key.revoked_at is not None:
+        without |= {name for name, call in ACTIONS.items() if call.changes}
+    if key.previous_until is None or key.previous_until <= datetime.now(UTC):
+        without |= {"end_previous_secret"}
+    return allowed(ACTIONS, role, without=without)
+
+
 class KeyOut(msgspec.Struct, frozen=True):
+    """`can`: what whoever asks may do with it."""
+
     id: str  # the public part
     tenant: UUID
     name: str
@@ -89,9 +120,10 @@ class KeyOut(msgspec.Struct, frozen=True):
     rotated_at: datetime | None
     previous_until: datetime | None  # when the secret before the last rotation ends, or ended
     previous_used_at: datetime | None  # its last use since then: null = nobody waits for it any more
+    can: list[KeyAction]
 
     @classmethod
-    def of(cls, key: ApiKey) -> KeyOut:
+    def of(cls, key: ApiKey, role: Role | None) -> KeyOut:
         return cls(
             id=key.key_id,
             tenant=key.tenant_id,
@@ -110,6 +142,7 @@ class KeyOut(msgspec.Struct, frozen=True):
             rotated_at=key.rotated_at,
             previous_until=key.previous_until,
             previous_used_at=key.previous_used_at,
+            can=can_with(key, role),
         )
 
 

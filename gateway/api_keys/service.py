@@ -22,6 +22,7 @@ from gateway.audit.service import Actor, Change, record
 from gateway.catalog.names import is_name, is_shared_name
 from gateway.credentials import Peppers, Secret
 from gateway.db import Database, TenantRead, TenantWrite
+from gateway.edits import require_match
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
 from gateway.limits.columns import budget_of, limits_of
@@ -93,16 +94,25 @@ class ApiKeys:
             return await _seen(session, await repository.get(session, tenant, key_id), within)
 
     async def change(
-        self, actor: Actor, tenant: TenantId, key_id: str, wanted: KeyPatch, *, within: Grant
+        self,
+        actor: Actor,
+        tenant: TenantId,
+        key_id: str,
+        wanted: KeyPatch,
+        *,
+        within: Grant,
+        if_match: str | None = None,
     ) -> ApiKey:
         """Felt by the next request of any worker. Raises `NotFound`, `BadRequest`, `Forbidden` for more than
-        `within`, `Conflict` for a revoked key."""
+        `within`, `Conflict` for a revoked key, `PreconditionFailed` for one that is not what `if_match` says.
+        """
         values = self._checked(wanted.changes())
         if not values:
             raise BadRequest("Name at least one field to change.")
         async with self._db.tenant_session(tenant) as session:
             await _refuse_own_prefix(session, tenant, values)
             key = await _held(session, tenant, key_id, within)
+            require_match(if_match, KeyPatch.fields_of(key))
             changed = await repository.change(session, key, values)
             within.require(grant_of(changed, (await _budgets(session, tenant, [changed], within))[key_id]))
             epoch = await epochs.bump(session, tenant)

@@ -22,6 +22,7 @@ _LIVE_KEYS = select(ApiKey.key_id).where(ApiKey.revoked_at.is_(None))
 
 Values = Mapping[str, int | None]
 AnyWrite = TenantWrite | SystemWrite
+AnyRead = TenantRead | SystemRead
 
 
 async def charged(session: AsyncSession, counter: Counter) -> int:
@@ -129,7 +130,7 @@ async def drop_budget(session: AnyWrite, tenant: TenantId, key_id: str, period: 
     )
 
 
-async def own_budgets(session: TenantRead, tenant: TenantId, key_id: str) -> Sequence[BudgetRow]:
+async def own_budgets(session: AnyRead, tenant: TenantId, key_id: str) -> Sequence[BudgetRow]:
     """Of the tenant itself, or of one key."""
     query = (
         select(BudgetRow)

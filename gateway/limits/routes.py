@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
 
-from litestar import Request, get, patch, post
+from litestar import Request, Response, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, PathParameter, QueryParameter
 
 from gateway.access import SCOPE
 from gateway.api_keys.routes import within
 from gateway.audit.service import Actor
+from gateway.edits import IfMatch, tag_of
 from gateway.limits.schemas import (
     BucketsOut,
     BucketsPatch,
@@ -51,8 +53,19 @@ async def simulate(
 
 
 @get("/api/v1/tenants/{tenant:uuid}/limits", summary="A tenant's limits and budgets")
-async def tenant_limits(services: NamedDependency[Services], tenant: FromPath[UUID]) -> LimitsOut:
-    return await services.limit_settings.of_tenant(TenantId(tenant))
+async def tenant_limits(services: NamedDependency[Services], tenant: FromPath[UUID]) -> Response[LimitsOut]:
+    return _tagged(await services.limit_settings.of_tenant(TenantId(tenant)))
+
+
+@get(
+    "/api/v1/tenants/{tenant:uuid}/limits/now",
+    summary="What is left of a tenant's own limits and budgets",
+)
+async def tenant_limits_now(
+    services: NamedDependency[Services], principal: NamedDependency[Principal]
+) -> LimitsNow:
+    budgets = await services.limit_settings.budgets_of_tenant(principal.tenant)
+    return await services.limit_reports.now(replace(principal, budgets=budgets), None)
 
 
 @patch("/api/v1/tenants/{tenant:uuid}/limits", summary="Change a tenant's limits and budgets")
@@ -61,8 +74,9 @@ async def change_tenant_limits(
     actor: NamedDependency[Actor],
     tenant: FromPath[UUID],
     data: JSONBody[LimitsPatch],
-) -> LimitsOut:
-    return await services.limit_settings.change_tenant(actor, TenantId(tenant), data)
+    if_match: IfMatch = None,
+) -> Response[LimitsOut]:
+    return _tagged(await services.limit_settings.change_tenant(actor, TenantId(tenant), data, if_match))
 
 
 @get("/api/v1/tenants/{tenant:uuid}/keys/{key_id:str}/limits", summary="An API key's limits and budgets")
@@ -72,10 +86,10 @@ async def key_limits(
     principal: NamedDependency[Principal],
     tenant: FromPath[UUID],
     key_id: KeyId,
-) -> LimitsOut:
+) -> Response[LimitsOut]:
     """Of those keys that whoever asks may see at all."""
     await services.keys.get(principal.tenant, key_id, within=within(request, principal))
-    return await services.limit_settings.of_key(TenantId(tenant), key_id)
+    return _tagged(await services.limit_settings.of_key(TenantId(tenant), key_id))
 
 
 @patch(
@@ -87,8 +101,10 @@ async def change_key_limits(
     tenant: FromPath[UUID],
     key_id: KeyId,
     data: JSONBody[LimitsPatch],
-) -> LimitsOut:
-    return await services.limit_settings.change_key(actor, TenantId(tenant), key_id, data)
+    if_match: IfMatch = None,
+) -> Response[LimitsOut]:
+    changed = await services.limit_settings.change_key(actor, TenantId(tenant), key_id, data, if_match)
+    return _tagged(changed)
 
 
 @get("/api/v1/tenants/{tenant:uuid}/adapters/{name:str}/limits", summary="An adapter's limits")
@@ -109,10 +125,15 @@ async def change_adapter_limits(
     return await services.limit_settings.change_adapter(actor, TenantId(tenant), name, data)
 
 
+def _tagged(limits: LimitsOut) -> Response[LimitsOut]:
+    return Response(limits, headers={"etag": tag_of(limits.fields())})
+
+
 handlers = [
     get_limits,
     simulate,
     tenant_limits,
+    tenant_limits_now,
     change_tenant_limits,
     key_limits,
     change_key_limits,

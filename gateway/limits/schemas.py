@@ -103,6 +103,11 @@ class LimitsOut(BucketsOut, frozen=True, kw_only=True):
     budget_day: BudgetOut | None
     budget_month: BudgetOut | None
 
+    def fields(self) -> dict[str, Any]:
+        """All of it can be changed."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
     @classmethod
     def with_budgets(cls, row: Tenant | ApiKey, budgets: list[BudgetRow]) -> LimitsOut:
         found = {each.period: BudgetOut.of(each) for each in budgets}

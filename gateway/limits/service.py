@@ -10,15 +10,18 @@ import msgspec
 from adapters import wire
 from adapters.refusal import refusal_of
 from adapters.wire import InferenceRequest
+from gateway.api_keys import repository as keys
 from gateway.audit.service import Actor, Change, record
 from gateway.billing.money import amount_text
 from gateway.catalog.service import Catalog
-from gateway.db import Database, TenantRead
+from gateway.db import Database
+from gateway.edits import require_match
 from gateway.errors import BadRequest, NotFound
 from gateway.inference.counting import Counter as TokenCounter
 from gateway.limits import repository
 from gateway.limits.amounts import Tokens
 from gateway.limits.asks import REFUSED, Looked
+from gateway.limits.columns import budget_of
 from gateway.limits.levels import Plan, plan_of, today
 from gateway.limits.limiter import Limiter
 from gateway.limits.reservation import Reservation
@@ -35,7 +38,7 @@ from gateway.limits.schemas import (
 )
 from gateway.limits.verdict import Need, Refusal, duration, limits_of
 from gateway.models import Adapter, ApiKey, BudgetRow, Tenant
-from gateway.principal import Principal, TenantId
+from gateway.principal import Budget, Principal, TenantId
 from gateway.tenants import epochs
 from gateway.tenants import repository as tenants
 from gateway.tenants.epochs import Epochs
@@ -55,6 +58,12 @@ class LimitSettings:
             row = _existing_tenant(await repository.find_tenant(session, tenant))
             return await _told(session, row, tenant, repository.WHOLE_TENANT)
 
+    async def budgets_of_tenant(self, tenant: TenantId) -> tuple[Budget, ...]:
+        """Of the tenant itself."""
+        async with self._db.tenant_reader(tenant) as session:
+            rows = await repository.own_budgets(session, tenant, repository.WHOLE_TENANT)
+        return tuple(budget_of(row) for row in rows)
+
     async def of_key(self, tenant: TenantId, key_id: str) -> LimitsOut:
         """Raises `NotFound`."""
         async with self._db.tenant_reader(tenant) as session:
@@ -67,21 +76,33 @@ class LimitSettings:
             found = await repository.find_adapter(session, tenant, self._base_id, name)
             return BucketsOut.of(_existing_adapter(found))
 
-    async def change_tenant(self, actor: Actor, tenant: TenantId, wanted: LimitsPatch) -> LimitsOut:
-        """Raises `NotFound`, and `BadRequest` for a change of nothing."""
+    async def change_tenant(
+        self, actor: Actor, tenant: TenantId, wanted: LimitsPatch, if_match: str | None = None
+    ) -> LimitsOut:
+        """Raises `NotFound`, `BadRequest` for a change of nothing, and `PreconditionFailed`."""
         _not_empty(wanted)
         async with self._db.system_session() as session:
+            before = _existing_tenant(await tenants.lock(session, tenant))
+            require_match(if_match, (await _told(session, before, tenant, repository.WHOLE_TENANT)).fields())
             changed = _existing_tenant(await tenants.change(session, tenant, wanted.columns()))
             await self._set_budgets(session, tenant, repository.WHOLE_TENANT, wanted)
             record(session, actor, Change("limits.update", changed.name, tenant, _details(wanted)))
         await self._epochs.publish(tenant, changed.epoch)
         return await self.of_tenant(tenant)
 
-    async def change_key(self, actor: Actor, tenant: TenantId, key_id: str, wanted: LimitsPatch) -> LimitsOut:
-        """Raises `NotFound`, and `BadRequest` for a change of nothing."""
+    async def change_key(
+        self,
+        actor: Actor,
+        tenant: TenantId,
+        key_id: str,
+        wanted: LimitsPatch,
+        if_match: str | None = None,
+    ) -> LimitsOut:
+        """Raises `NotFound`, `BadRequest` for a change of nothing, and `PreconditionFailed`."""
         _not_empty(wanted)
         async with self._db.tenant_session(tenant) as session:
-            _existing_key(await repository.find_key(session, tenant, key_id))
+            before = _existing_key(await keys.lock(session, tenant, key_id))
+            require_match(if_match, (await _told(session, before, tenant, key_id)).fields())
             if wanted.columns():
                 await repository.change_key(session, tenant, key_id, wanted.columns())
             await self._set_budgets(session, tenant, key_id, wanted)
@@ -225,7 +246,9 @@ def _states(plan: Plan, looked: Looked) -> list[LimitNow]:
     return found
 
 
-async def _told(session: TenantRead, row: Tenant | ApiKey, tenant: TenantId, key_id: str) -> LimitsOut:
+async def _told(
+    session: repository.AnyRead, row: Tenant | ApiKey, tenant: TenantId, key_id: str
+) -> LimitsOut:
     budgets: list[BudgetRow] = list(await repository.own_budgets(session, tenant, key_id))
     return LimitsOut.with_budgets(row, budgets)
 

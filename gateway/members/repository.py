@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from gateway.db import SystemRead, SystemWrite
 from gateway.models import Admin, AdminToken, Member
 from gateway.paging import ById, beyond
-from gateway.principal import TenantId
+from gateway.principal import Role, TenantId
 
 NO_PASSWORD = ""
 
@@ -121,6 +121,13 @@ def _ended(but: TenantId | None = None) -> Select[UUID]:
 async def role_of(session: SystemRead, tenant: TenantId, account: UUID) -> str | None:
     statement = select(Member.role).where(Member.tenant_id == tenant, Member.admin_id == account)
     return (await session.scalars(statement)).one_or_none()
+
+
+async def roles_of(session: SystemRead, account: UUID, tenants: Collection[UUID]) -> dict[UUID, Role]:
+    statement = select(Member.tenant_id, Member.role).where(
+        Member.admin_id == account, Member.tenant_id.in_(tenants)
+    )
+    return {tenant: Role(role) for tenant, role in await session.execute(statement)}
 
 
 async def tenants_of(session: SystemRead, account: UUID) -> list[TenantId]:

@@ -7,6 +7,7 @@ tenant adds later would be in there too.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -37,6 +38,9 @@ class Members:
             return admin.only.role if admin.only.tenant == tenant else None
         if admin.is_operator:
             return Role.OPERATOR
+        for each in admin.granted:
+            if each.tenant == tenant:
+                return each.role
         async with self._db.system_reader() as session:
             role = await repository.role_of(session, tenant, admin.id)
         return None if role is None else Role(role)
@@ -48,7 +52,19 @@ class Members:
         if admin.is_operator:
             return None
         async with self._db.system_reader() as session:
-            return frozenset(await repository.tenants_of(session, admin.id))
+            return frozenset(await repository.tenants_of(session, admin.id)) | {
+                each.tenant for each in admin.granted
+            }
+
+    async def roles_of(self, admin: Admin, tenants: Collection[UUID]) -> dict[UUID, Role]:
+        """As what it may act for each of them; those that are none of its business are not among them."""
+        if admin.only is not None:
+            return {admin.only.tenant: admin.only.role} if admin.only.tenant in tenants else {}
+        if admin.is_operator:
+            return dict.fromkeys(tenants, Role.OPERATOR)
+        async with self._db.system_reader() as session:
+            found = await repository.roles_of(session, admin.id, tenants)
+        return found | {each.tenant: each.role for each in admin.granted if each.tenant in tenants}
 
     async def add(self, actor: Actor, tenant: TenantId, wanted: MemberCreate) -> Found:
         """The answer is the same whether the email had an account or not. Raises `Conflict` for who is a

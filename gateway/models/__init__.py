@@ -9,6 +9,7 @@ from gateway.models.adapter_proof import AdapterProof
 from gateway.models.adapter_share import AdapterShare
 from gateway.models.adapter_version import AdapterVersion, VersionState
 from gateway.models.admin import Admin
+from gateway.models.admin_identity import AdminIdentity
 from gateway.models.admin_token import AdminToken
 from gateway.models.alias import Alias
 from gateway.models.api_key import ApiKey
@@ -63,6 +64,7 @@ __all__ = [
     "AdapterShare",
     "AdapterVersion",
     "Admin",
+    "AdminIdentity",
     "AdminToken",
     "Alias",
     "ApiKey",

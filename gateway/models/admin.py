@@ -18,5 +18,8 @@ class Admin(Base):
     email: Mapped[str] = mapped_column(unique=True)  # lower case
     password_hash: Mapped[str]  # argon2id; "" = none, and nobody logs in with it
     is_operator: Mapped[bool] = mapped_column(server_default=text("true"))
+    must_change_password: Mapped[bool] = mapped_column(server_default=text("false"))
+    bootstrap_hash: Mapped[str] = mapped_column(server_default=text("''"))
+    """Of the password that bootstrap gave last; "" = it gave none."""
     created_at: Mapped[CreatedAt]
     disabled_at: Mapped[datetime | None]

@@ -49,6 +49,14 @@ async def find(session: SystemRead, base_id: str, replica: UUID) -> Replica | No
     return (await session.scalars(statement)).one_or_none()
 
 
+async def lock(session: SystemWrite, base_id: str, replica: UUID) -> Replica | None:
+    """As it is now, until the transaction ends."""
+    statement = select(Replica).where(
+        Replica.base_id == base_id, Replica.id == replica, Replica.removed_at.is_(None)
+    )
+    return (await session.scalars(statement.with_for_update())).one_or_none()
+
+
 async def by_url(session: SystemWrite, url: str) -> Replica | None:
     """Locked, also when it was removed or is of another base."""
     statement = select(Replica).where(Replica.url == url).with_for_update()
@@ -90,7 +98,7 @@ async def change(
         .where(Replica.base_id == base_id, Replica.id == replica, Replica.removed_at.is_(None))
         .values(**values)
         .returning(Replica)
-        .execution_options(synchronize_session=False)
+        .execution_options(synchronize_session=False, populate_existing=True)  # it may be locked
     )
     return (await session.scalars(statement)).one_or_none()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from litestar import Request, delete, get, patch, post, put
+from litestar import Request, Response, delete, get, patch, post, put
 from litestar.datastructures import State
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
@@ -13,6 +13,7 @@ from litestar.params import FromPath, JSONBody
 from gateway.access import PUBLIC
 from gateway.audit.service import Actor
 from gateway.credentials import same_secret
+from gateway.edits import IfMatch, tag_of
 from gateway.errors import Unauthenticated
 from gateway.paging import DEFAULT_LIMIT, PageCursor, PageLimit
 from gateway.replicas.repository import BY_ID
@@ -49,15 +50,19 @@ async def create_replica(services: Found, actor: Acting, data: JSONBody[ReplicaC
 
 
 @get("/api/v1/replicas/{replica:uuid}", summary="One replica, as the worker that answers sees it")
-async def get_replica(services: Found, replica: FromPath[UUID]) -> ReplicaOut:
-    return await services.replicas.get(replica)
+async def get_replica(services: Found, replica: FromPath[UUID]) -> Response[ReplicaOut]:
+    return _tagged(await services.replicas.get(replica))
 
 
 @patch("/api/v1/replicas/{replica:uuid}", summary="Drain a replica, take it back, or change its pools")
 async def change_replica(
-    services: Found, actor: Acting, replica: FromPath[UUID], data: JSONBody[ReplicaPatch]
-) -> ReplicaOut:
-    return await services.replicas.change(actor, replica, data)
+    services: Found,
+    actor: Acting,
+    replica: FromPath[UUID],
+    data: JSONBody[ReplicaPatch],
+    if_match: IfMatch = None,
+) -> Response[ReplicaOut]:
+    return _tagged(await services.replicas.change(actor, replica, data, if_match))
 
 
 @delete("/api/v1/replicas/{replica:uuid}", summary="Remove a replica", status_code=200)
@@ -114,6 +119,10 @@ async def get_weights(services: Found) -> WeightsOut:
 @put("/api/v1/base-weights", summary="Admit weights, or withdraw some")
 async def set_weights(services: Found, actor: Acting, data: JSONBody[WeightsBody]) -> WeightsOut:
     return await services.replicas.set_weights(actor, data.digests)
+
+
+def _tagged(replica: ReplicaOut) -> Response[ReplicaOut]:
+    return Response(replica, headers={"etag": tag_of(ReplicaPatch.fields_of(replica))})
 
 
 handlers = [

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from gateway.actions import Call, allowed
 from gateway.catalog.names import NAME_PATTERN
 from gateway.models import PoolRule, Replica, ReplicaSource, ReplicaState
 from gateway.paging import Page
+from gateway.principal import Role
 from gateway.replicas import registry
 from gateway.replicas.breaker import BreakerState
 from gateway.replicas.rules import MAX_RULES
@@ -62,6 +65,11 @@ class ReplicaPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: Literal["up", "draining"] | UnsetType = UNSET
     pools: Pools | UnsetType = UNSET
 
+    @staticmethod
+    def fields_of(replica: Replica | ReplicaOut) -> dict[str, Any]:
+        """What it may change, as it is."""
+        return {"state": str(replica.state), "pools": list(replica.pools)}
+
 
 class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a replica says of itself, every few seconds. `token`: what it wants to be asked with."""
@@ -87,9 +95,20 @@ class TokenChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token: Token | None = None
 
 
+ReplicaAction = Literal["drain", "resume", "change_pools", "change_token", "remove"]
+_REPLICA = "/api/v1/replicas/{replica}"
+ACTIONS: Final[Mapping[ReplicaAction, Call]] = {
+    "drain": Call("PATCH", _REPLICA),
+    "resume": Call("PATCH", _REPLICA),
+    "change_pools": Call("PATCH", _REPLICA),
+    "change_token": Call("POST", f"{_REPLICA}/token"),
+    "remove": Call("DELETE", _REPLICA),
+}
+
+
 class ReplicaOut(msgspec.Struct, frozen=True):
-    """`health` to `adapters_in_memory` are what the worker that answers knows; the load is that of all
-    workers. `own_token`: it has a token of its own."""
+    """`can`: what whoever asks may do with it. `health` to `adapters_in_memory` are what the worker that
+    answers knows; the load is that of all workers. `own_token`: it has a token of its own."""
 
     id: UUID
     url: str
@@ -109,6 +128,7 @@ class ReplicaOut(msgspec.Struct, frozen=True):
     seen_at: datetime
     created_at: datetime
     token_changed_at: datetime | None
+    can: list[ReplicaAction]
 
     @classmethod
     def of(cls, row: Replica, live: registry.Replica | None) -> ReplicaOut:
@@ -131,6 +151,7 @@ class ReplicaOut(msgspec.Struct, frozen=True):
             seen_at=row.seen_at,
             created_at=row.created_at,
             token_changed_at=row.token_changed_at,
+            can=allowed(ACTIONS, Role.OPERATOR, without={"drain" if row.state != "up" else "resume"}),
         )
 
 

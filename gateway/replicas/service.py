@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.audit.service import SYSTEM, Actor, Change, record
 from gateway.db import Database, SystemWrite
+from gateway.edits import require_match
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.models import Replica, ReplicaSource, ReplicaState
 from gateway.paging import ById
@@ -79,8 +80,10 @@ class Replicas:
             record(session, actor, Change("replica.create", url, details={"pools": row.pools}))
         return self._shown(row)
 
-    async def change(self, actor: Actor, replica: UUID, wanted: ReplicaPatch) -> ReplicaOut:
-        """Raises `NotFound`."""
+    async def change(
+        self, actor: Actor, replica: UUID, wanted: ReplicaPatch, if_match: str | None = None
+    ) -> ReplicaOut:
+        """Raises `NotFound`, and `PreconditionFailed` for one that is not what `if_match` says."""
         named = {"state": wanted.state, "pools": wanted.pools}
         values = {name: value for name, value in named.items() if value is not msgspec.UNSET}
         if not values:
@@ -88,6 +91,8 @@ class Replicas:
         if isinstance(wanted.pools, list):
             values["pools"] = _distinct(wanted.pools)
         async with self._db.system_session() as session:
+            before = _existing(await repository.lock(session, self._base_id, replica))
+            require_match(if_match, ReplicaPatch.fields_of(before))
             row = _existing(await repository.change(session, self._base_id, replica, values))
             record(session, actor, Change("replica.update", row.url, details=values))
         return self._shown(row)

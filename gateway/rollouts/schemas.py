@@ -60,7 +60,7 @@ class FiguresOut(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class EventOut(msgspec.Struct, frozen=True, kw_only=True):
+class RolloutEventOut(msgspec.Struct, frozen=True, kw_only=True):
     """What happened, by whom, and on which figures."""
 
     event: str
@@ -69,7 +69,7 @@ class EventOut(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
     @classmethod
-    def of(cls, event: RolloutEvent) -> EventOut:
+    def of(cls, event: RolloutEvent) -> RolloutEventOut:
         return cls(event=event.kind, actor=event.actor, details=event.details, at=event.created_at)
 
 
@@ -95,7 +95,7 @@ class RolloutOut(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None
-    events: list[EventOut] | None = None  # of one that was asked for alone; oldest first
+    events: list[RolloutEventOut] | None = None  # of one that was asked for alone; oldest first
 
     @classmethod
     def of(cls, adapter: str, rollout: Rollout, events: Sequence[RolloutEvent] | None = None) -> RolloutOut:
@@ -119,7 +119,7 @@ class RolloutOut(msgspec.Struct, frozen=True, kw_only=True):
             created_at=rollout.created_at,
             updated_at=rollout.updated_at,
             ended_at=rollout.ended_at,
-            events=None if events is None else [EventOut.of(event) for event in events],
+            events=None if events is None else [RolloutEventOut.of(event) for event in events],
         )
 
 

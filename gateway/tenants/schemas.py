@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from gateway.actions import TENANT, Call, allowed
 from gateway.models import Lifecycle, Offboarding, OffboardingState, PurgeStep, Tenant, TenantStatus
 from gateway.paging import Page
+from gateway.principal import Role
 
 TenantName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="Lower case, unique.")]
 Limit = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -34,6 +36,11 @@ class TenantPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_minute: Limit | UnsetType | None = UNSET
     tokens_per_minute: Limit | UnsetType | None = UNSET
     max_parallel: Limit | UnsetType | None = UNSET
+
+    @staticmethod
+    def fields_of(tenant: Tenant) -> dict[str, Any]:
+        """What it may change, as it is."""
+        return {name: getattr(tenant, name) for name in TenantPatch.__struct_fields__}
 
     def changes(self) -> dict[str, str | int | None]:
         """The columns that were named."""
@@ -99,7 +106,63 @@ class OffboardingOut(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+TenantAction = Literal[
+    "change",
+    "suspend",
+    "resume",
+    "offboard",
+    "undo_offboarding",
+    "read_limits",
+    "change_limits",
+    "list_keys",
+    "create_key",
+    "list_members",
+    "add_member",
+    "list_adapters",
+    "upload_adapter",
+    "read_usage",
+    "read_billing",
+    "read_requests",
+    "read_audit",
+    "export_audit",
+]
+ACTIONS: Final[Mapping[TenantAction, Call]] = {
+    "change": Call("PATCH", TENANT),
+    "suspend": Call("POST", f"{TENANT}/suspend"),
+    "resume": Call("POST", f"{TENANT}/resume"),
+    "offboard": Call("POST", f"{TENANT}/offboarding"),
+    "undo_offboarding": Call("DELETE", f"{TENANT}/offboarding"),
+    "read_limits": Call("GET", f"{TENANT}/limits"),
+    "change_limits": Call("PATCH", f"{TENANT}/limits"),
+    "list_keys": Call("GET", f"{TENANT}/keys"),
+    "create_key": Call("POST", f"{TENANT}/keys"),
+    "list_members": Call("GET", f"{TENANT}/members"),
+    "add_member": Call("POST", f"{TENANT}/members"),
+    "list_adapters": Call("GET", f"{TENANT}/adapters"),
+    "upload_adapter": Call("POST", f"{TENANT}/adapters/{{name}}/versions"),
+    "read_usage": Call("GET", f"{TENANT}/usage"),
+    "read_billing": Call("GET", f"{TENANT}/billing/statement"),
+    "read_requests": Call("GET", f"{TENANT}/requests"),
+    "read_audit": Call("GET", f"{TENANT}/audit"),
+    "export_audit": Call("GET", f"{TENANT}/audit/export"),
+}
+
+
+def can_with(tenant: Tenant, role: Role | None) -> list[TenantAction]:
+    """One that is leaving or gone is only looked at, and may be taken back."""
+    without: set[str] = {"resume" if tenant.status == TenantStatus.ACTIVE else "suspend"}
+    if tenant.lifecycle != Lifecycle.ACTIVE:
+        without |= {name for name, call in ACTIONS.items() if call.changes}
+    if tenant.lifecycle == Lifecycle.OFFBOARDING:
+        without -= {"undo_offboarding"}
+    else:
+        without |= {"undo_offboarding"}
+    return allowed(ACTIONS, role, without=without)
+
+
 class TenantOut(msgspec.Struct, frozen=True):
+    """`can`: what whoever asks may do with it."""
+
     id: UUID
     name: str
     status: TenantStatus
@@ -112,9 +175,10 @@ class TenantOut(msgspec.Struct, frozen=True):
     max_parallel: int | None
     created_at: datetime
     updated_at: datetime
+    can: list[TenantAction]
 
     @classmethod
-    def of(cls, tenant: Tenant) -> TenantOut:
+    def of(cls, tenant: Tenant, role: Role | None) -> TenantOut:
         return cls(
             id=tenant.id,
             name=tenant.name,
@@ -128,6 +192,7 @@ class TenantOut(msgspec.Struct, frozen=True):
             max_parallel=tenant.max_parallel,
             created_at=tenant.created_at,
             updated_at=tenant.updated_at,
+            can=can_with(tenant, role),
         )
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.audit.service import Actor, Change, record
 from gateway.db import Database
+from gateway.edits import require_match
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
 from gateway.limits.columns import limits_of
@@ -66,13 +67,17 @@ class Tenants:
         async with self._db.system_reader() as session:
             return existing(await repository.find(session, tenant))
 
-    async def change(self, actor: Actor, tenant: UUID, wanted: TenantPatch) -> Tenant:
-        """Limits and status; all workers act on it with the tenant's next request. Raises `NotFound`."""
+    async def change(
+        self, actor: Actor, tenant: UUID, wanted: TenantPatch, if_match: str | None = None
+    ) -> Tenant:
+        """Limits and status; all workers act on it with the tenant's next request. Raises `NotFound`, and
+        `PreconditionFailed` when it is not what `if_match` says."""
         values = wanted.changes()
         if not values:
             raise BadRequest("Name at least one field to change.")
         async with self._db.system_session() as session:
-            require_active(await repository.lock(session, tenant))
+            before = require_active(await repository.lock(session, tenant))
+            require_match(if_match, TenantPatch.fields_of(before))
             columns = values | ({"suspended_for": None} if "status" in values else {})
             changed = existing(await repository.change(session, tenant, columns))
             record(session, actor, Change("tenant.update", changed.name, TenantId(tenant), values))

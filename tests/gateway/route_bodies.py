@@ -35,7 +35,7 @@ BODIES: dict[str, dict[str, Any]] = {
 NO_IDS = {
     *("limit", "first", "last", "zone", "month", "kind", "at", "model", "adapter", "service_class", "deep"),
     *(
-        "base_digest",
+        *("base_digest", "touch", "return_to"),
         "since",
         "until",
         "state",
@@ -47,7 +47,7 @@ NO_IDS = {
         "target",
     ),
     *("kept_hash", "kept_seq", "by", "step", "window", "slow_ms", "outcome", "code", "key", "alias"),
-    "base_digest",
+    *("base_digest", "touch", "return_to"),
 }
 """Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
 

@@ -22,7 +22,13 @@ from tests.gateway.conftest import Operator
 
 PUBLIC = {
     ("/api/v1/replica-registration", "put"),
+    ("/admin", "get"),
+    ("/admin/assets/{name}", "get"),
+    ("/admin/{rest}", "get"),
     ("/api/v1/session", "post"),
+    ("/api/v1/session/oidc/{provider}", "get"),
+    ("/api/v1/session/oidc/{provider}/callback", "get"),
+    ("/api/v1/session/providers", "get"),
     ("/healthz", "get"),
     ("/metrics", "get"),
     ("/openapi.json", "get"),

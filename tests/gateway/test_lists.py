@@ -32,6 +32,8 @@ NOT_PAGED = {
     "/api/v1/tenants/{tenant}/metrics/requests": "the same",
     "/api/v1/metrics/requests": "the same",
     "/api/v1/placement/moves": "the last that happened: 1,000 are kept, none has a place to go on from",
+    "/api/v1/tenants/{tenant}/limits/now": "what a tenant is held to: seven at most",
+    "/api/v1/session/providers": "eight at most",
     "/api/v1/audit/export": "a file, streamed",
     "/api/v1/tenants/{tenant}/audit/export": "a file, streamed",
 }

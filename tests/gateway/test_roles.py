@@ -43,7 +43,7 @@ def test_operators_reach_everything_and_others_nothing_that_is_of_no_tenant() ->
     for (method, path), roles in ROLES.items():
         if "{tenant}" not in path:
             assert roles in (OPERATORS, EVERYONE), (method, path)
-        if path.endswith("/password"):
+        if path.endswith("/password") and "{tenant}" in path:
             assert roles == OPERATORS
     assert not any(Scope.INFERENCE in scopes or Scope.KEYS_WRITE in scopes for scopes in SCOPES.values())
 
@@ -65,7 +65,7 @@ def test_each_role_reaches_its_routes_and_no_other(client: Client, operator: Ope
     token = client.post(f"{root}/{member}/tokens", json={"name": "t"}, headers=operator.headers).json()
     headers = {"authorization": f"Bearer {token['secret']}"}
     for (method, path), roles in sorted(ROLES.items(), key=lambda item: item[0][0] == "DELETE"):
-        if path == "/api/v1/session":  # of browsers only
+        if path.startswith("/api/v1/session"):  # of browsers only
             continue
         answer = client.request(method, concrete(path, tenant), headers=headers)
         of_no_tenant = "{tenant}" not in path and roles != EVERYONE

@@ -13,10 +13,10 @@ from gateway.audit.service import Actor
 from gateway.billing.price_book.prices import Selector
 from gateway.billing.price_book.schemas import (
     ChoiceOut,
+    PriceBookOut,
+    PriceBookPage,
     ServiceClass,
     VersionIn,
-    VersionOut,
-    VersionPage,
     VersionWithPrices,
 )
 from gateway.errors import BadRequest
@@ -50,13 +50,13 @@ async def list_price_books(
     cursor: PageCursor = None,
     before: Before = None,
     limit: PageLimit = DEFAULT_LIMIT,
-) -> VersionPage:
+) -> PriceBookPage:
     """`since` and `until` are of their making, not of the moment from which they hold."""
     given = {"since": moment(since, "since"), "until": moment(until, "until")}
     start = BY_VERSION.start(cursor, given) or (before,)
     found = await services.billing.price_book.page(start[0], limit + 1, *given.values())
     cut = BY_VERSION.cut(found, limit, lambda each: (each.version,), given)
-    return cut.fill(VersionPage, VersionOut.of, next=cut.rows[-1].version if cut.has_more else None)
+    return cut.fill(PriceBookPage, PriceBookOut.of, next=cut.rows[-1].version if cut.has_more else None)
 
 
 @get("/api/v1/price-books/{version:int}", summary="A price book version with its prices")

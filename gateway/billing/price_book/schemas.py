@@ -111,7 +111,7 @@ class PriceOut(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
+class PriceBookOut(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     currency: str
     effective_from: datetime
@@ -120,7 +120,7 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
     @classmethod
-    def of(cls, version: PriceBookVersion) -> VersionOut:
+    def of(cls, version: PriceBookVersion) -> PriceBookOut:
         return cls(
             version=version.version,
             currency=version.currency,
@@ -132,16 +132,16 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionWithPrices(msgspec.Struct, frozen=True, kw_only=True):
-    book: VersionOut
+    book: PriceBookOut
     prices: list[PriceOut]
 
     @classmethod
     def of(cls, version: PriceBookVersion, rows: Sequence[PriceRow]) -> VersionWithPrices:
-        return cls(book=VersionOut.of(version), prices=[PriceOut.of(row) for row in rows])
+        return cls(book=PriceBookOut.of(version), prices=[PriceOut.of(row) for row in rows])
 
 
-class VersionPage(Page[VersionOut], frozen=True, kw_only=True):
-    data: list[VersionOut]
+class PriceBookPage(Page[PriceBookOut], frozen=True, kw_only=True):
+    data: list[PriceBookOut]
     next: int | None
 
 

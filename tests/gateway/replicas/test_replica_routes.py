@@ -60,7 +60,8 @@ async def test_a_replica_is_added_drained_and_removed(client: Client, operator: 
     path = f"/api/v1/replicas/{made['id']}"
     assert client.get(path, headers=operator.headers).json() == made
     drained = client.patch(path, json={"state": "draining"}, headers=operator.headers).json()
-    assert drained == made | {"state": "draining"}
+    can = ["resume", "change_pools", "change_token", "remove"]
+    assert (drained, made["can"][0]) == (made | {"state": "draining", "can": can}, "drain")
     again = client.post("/api/v1/replicas", json={"url": made["url"]}, headers=operator.headers)
     assert again.status_code == 409
     removed = client.delete(path, headers=operator.headers)

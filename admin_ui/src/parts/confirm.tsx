@@ -1,0 +1,94 @@
+import { Button, Group, Modal, Stack, Text, TextInput } from "@mantine/core";
+import { type FormEvent, useState } from "react";
+import { useOnce } from "./once";
+import { Failed } from "./states";
+
+interface Props {
+  title: string;
+  /** What comes of it, in words and numbers. */
+  effect: string;
+  /** To be typed by whoever means it; absent: a click is enough, for it can be undone. */
+  typed?: string;
+  action: string;
+  dangerous?: boolean;
+  field?: { label: string };
+  onConfirm: (text: string) => Promise<unknown>;
+  onClose: () => void;
+}
+
+export function Confirm({
+  title,
+  effect,
+  typed,
+  action,
+  dangerous = true,
+  field,
+  onConfirm,
+  onClose,
+}: Props) {
+  const [name, setName] = useState("");
+  const [text, setText] = useState("");
+  const [busy, setBusy] = useState(false);
+  const once = useOnce();
+  const [error, setError] = useState<unknown>(null);
+  const [missed, setMissed] = useState(false);
+
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    void once(send);
+  };
+
+  const send = async () => {
+    if (typed !== undefined && name !== typed) {
+      setMissed(true);
+      return;
+    }
+    setBusy(true);
+    setError(null);
+    try {
+      await onConfirm(text);
+      onClose();
+    } catch (failure) {
+      setError(failure);
+      setBusy(false);
+    }
+  };
+
+  return (
+    <Modal opened onClose={onClose} title={title} closeButtonProps={{ "aria-label": "Close" }}>
+      <form onSubmit={submit}>
+        <Stack>
+          <Text size="sm">{effect}</Text>
+          {field !== undefined && (
+            <TextInput
+              label={field.label}
+              maxLength={500}
+              value={text}
+              onChange={(e) => setText(e.currentTarget.value)}
+            />
+          )}
+          {typed !== undefined && (
+            <TextInput
+              label={`Type ${typed} to go on`}
+              value={name}
+              error={missed && name !== typed ? "That is not the name." : null}
+              onChange={(event) => setName(event.currentTarget.value)}
+              autoComplete="off"
+              spellCheck={false}
+              data-autofocus
+            />
+          )}
+          {error !== null && <Failed error={error} />}
+          <Group justify="flex-end">
+            <Button variant="default" onClick={onClose}>
+              Cancel
+            </Button>
+            <Button type="submit" color={dangerous ? "red.9" : undefined} loading={busy}>
+              {action}
+            </Button>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
+  );
+}

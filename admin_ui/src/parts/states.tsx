@@ -1,0 +1,114 @@
+import { Alert, Button, Center, Code, Group, Loader, Stack, Text, Title } from "@mantine/core";
+import { type ReactNode, useEffect, useState } from "react";
+import { failureOf } from "../api/failure";
+
+const SPINNER_AFTER_MS = 200;
+
+/** Nothing for a moment, then a spinner: what comes at once does not flicker. */
+export function Loading({ what }: { what: string }) {
+  const [late, setLate] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setLate(true), SPINNER_AFTER_MS);
+    return () => clearTimeout(timer);
+  }, []);
+  return (
+    <Center mih={160} role="status" aria-label={`Loading ${what}`}>
+      {late && <Loader />}
+    </Center>
+  );
+}
+
+/** Says what would stand here, and how the first one is made. */
+export function Empty({
+  title,
+  children,
+  command,
+}: {
+  title: string;
+  children?: ReactNode;
+  command?: string;
+}) {
+  return (
+    <Stack align="center" py="xl" gap="xs">
+      <Title order={3} size="h4">
+        {title}
+      </Title>
+      {children}
+      {command !== undefined && (
+        <Code block className="command">
+          {command}
+        </Code>
+      )}
+    </Stack>
+  );
+}
+
+/** What went wrong, whether waiting helps, and the id to ask about it with. */
+export function Failed({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
+  const failure = failureOf(error);
+  return (
+    <Alert color="red" title={failure.message} role="alert" my="md">
+      <Stack gap="xs">
+        <Text size="sm">
+          {failure.passing
+            ? "This passes by itself, or the operator of this installation has to look after it."
+            : "It will not pass by itself."}
+        </Text>
+        {failure.requestId !== null && (
+          <Text size="sm">
+            Request <code className="mono">{failure.requestId}</code>
+          </Text>
+        )}
+        {onRetry !== undefined && (
+          <Group>
+            <Button size="xs" variant="default" onClick={onRetry}>
+              Try again
+            </Button>
+          </Group>
+        )}
+      </Stack>
+    </Alert>
+  );
+}
+
+/** Over what is still shown, but could not be read again. */
+export function Stale({ since, error }: { since: number; error: unknown }) {
+  return (
+    <Alert color="yellow" role="status" mb="sm" p="xs">
+      As of {new Date(since).toLocaleTimeString()}: {failureOf(error).message} It is tried again by itself.
+    </Alert>
+  );
+}
+
+interface Asked<Data> {
+  data: Data | undefined;
+  error: unknown;
+  isPending: boolean;
+  dataUpdatedAt: number;
+  refetch: () => unknown;
+}
+
+/** The four states of everything that is read: loading, failed, stale, there. */
+export function Read<Data>({
+  of,
+  what,
+  children,
+}: {
+  of: Asked<Data>;
+  what: string;
+  children: (data: Data) => ReactNode;
+}) {
+  if (of.data === undefined) {
+    return of.isPending && of.error === null ? (
+      <Loading what={what} />
+    ) : (
+      <Failed error={of.error} onRetry={() => void of.refetch()} />
+    );
+  }
+  return (
+    <>
+      {of.error !== null && <Stale since={of.dataUpdatedAt} error={of.error} />}
+      {children(of.data)}
+    </>
+  );
+}

@@ -1,0 +1,44 @@
+import { createRoute, lazyRouteComponent } from "@tanstack/react-router";
+import { inside, tenant, text } from "./frame";
+
+export interface AuditSearch {
+  actor?: string;
+  action?: string;
+  target?: string;
+  since?: string;
+  until?: string;
+  cursor?: string;
+}
+
+const auditSearch = (search: Record<string, unknown>): AuditSearch => ({
+  actor: text(search.actor),
+  action: text(search.action),
+  target: text(search.target),
+  since: text(search.since),
+  until: text(search.until),
+  cursor: text(search.cursor),
+});
+
+const tenantAudit = createRoute({
+  getParentRoute: () => tenant,
+  path: "/audit",
+  validateSearch: auditSearch,
+  component: lazyRouteComponent(() => import("../pages/audit"), "TenantAudit"),
+});
+
+const audit = createRoute({
+  getParentRoute: () => inside,
+  path: "/audit",
+  validateSearch: auditSearch,
+  component: lazyRouteComponent(() => import("../pages/audit"), "AuditPage"),
+});
+
+const replicas = createRoute({
+  getParentRoute: () => inside,
+  path: "/replicas",
+  validateSearch: (search: Record<string, unknown>): { cursor?: string } => ({ cursor: text(search.cursor) }),
+  component: lazyRouteComponent(() => import("../pages/replicas"), "ReplicasPage"),
+});
+
+export const platformRoutes = [replicas, audit] as const;
+export const tenantAuditRoutes = [tenantAudit] as const;

@@ -1,0 +1,1 @@
+"""The built admin UI, served under /admin/."""

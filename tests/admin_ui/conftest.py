@@ -1,0 +1,198 @@
+"""The admin UI in a real browser before a real gateway: one running stack for all of them, a fake replica
+behind it, an OpenID provider beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import redis
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
+
+from gateway.admin_ui.build import FOLDER
+from tests.admin_ui.chromium import find_chromium
+from tests.oidc_provider import OidcServer
+from tests.rig.rig import EMAIL, PASSWORD, Rig, Shape, running_rig
+
+ACTION_MS = 20_000  # beside other work, too
+expect.set_options(timeout=ACTION_MS)
+TENANT = "house-tenant"
+CSP_REPORTS = """
+window.motetViolations = [];
+document.addEventListener('securitypolicyviolation', (event) => {
+  window.motetViolations.push(event.violatedDirective + ' ' + event.blockedURI + ' ' + event.sample);
+});
+"""
+
+
+@pytest.fixture(scope="session")
+def provider() -> Iterator[OidcServer]:
+    people = {
+        "olga": {"email": "olga@example.com", "groups": ["platform"]},
+        "dev": {"email": "dev@example.com", "groups": ["house-devs"]},
+        "viewer": {"email": "viewer@example.com", "groups": ["house-viewers"]},
+        "nobody": {"email": "nobody@example.com", "groups": []},
+    }
+    server = OidcServer(people)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def stack(demo_model_dir: Path, provider: OidcServer) -> Iterator[Rig]:
+    if not (FOLDER / "index.html").exists():
+        _missing("the admin UI is not built: run `make ui`")
+    roles = {
+        "platform": "operator",
+        "house-devs": f"developer@{TENANT}",
+        "house-viewers": f"viewer@{TENANT}",
+    }
+    settings = {"OIDC_PROVIDERS": json.dumps([provider.settings(roles=roles)])}
+    with running_rig(demo_model_dir, Shape(workers=1, settings=settings)) as rig:
+        provider.redirect_uris.add(f"{rig.base_url}/api/v1/session/oidc/house/callback")
+        yield rig
+
+
+@pytest.fixture(scope="session")
+def admin(stack: Rig) -> Iterator[httpx.Client]:
+    with stack.admin() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def tenant(admin: httpx.Client) -> str:
+    """The id of one whose roles the provider's groups name."""
+    return str(admin.post("/api/v1/tenants", json={"name": TENANT}).raise_for_status().json()["id"])
+
+
+@pytest.fixture
+def new_tenant(admin: httpx.Client) -> Callable[..., dict[str, Any]]:
+    def make(**fields: Any) -> dict[str, Any]:
+        wanted = {"name": f"ui-{uuid4().hex[:10]}", **fields}
+        made: dict[str, Any] = admin.post("/api/v1/tenants", json=wanted).raise_for_status().json()
+        return made
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = find_chromium()
+    if chromium is None:
+        _missing("there is no chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def _missing(what: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(f"ADMIN UI NOT TESTED: {what}")
+
+
+@dataclass
+class Watched:
+    """A page whose every complaint counts: the console's, the policy's, requests to elsewhere."""
+
+    page: Page
+    origins: set[str]
+    expected: set[int] = field(default_factory=set)  # statuses that a test causes on purpose
+    complaints: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.page.on("request", self._request)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type not in ("error", "warning"):
+            return
+        if any(f"status of {status}" in message.text for status in self.expected):
+            return
+        self.complaints.append(f"{message.type}: {message.text}")
+
+    def _request(self, request: Request) -> None:
+        if not any(request.url.startswith(origin) for origin in self.origins):
+            self.complaints.append(f"foreign: {request.url}")
+
+    def found(self) -> list[str]:
+        violations: list[str] = []
+        if not self.page.is_closed():
+            violations = self.page.evaluate("window.motetViolations ?? []")
+        return [*self.complaints, *(f"policy: {each}" for each in violations)]
+
+
+@dataclass
+class Ui:
+    """What a test drives: pages of one browser profile."""
+
+    base_url: str
+    context: BrowserContext
+    origins: set[str]
+    watched: list[Watched] = field(default_factory=list)
+
+    def open(self, path: str = "/", *, expected: set[int] | None = None) -> Page:
+        page = self.context.new_page()
+        page.set_default_timeout(ACTION_MS)
+        watched = Watched(page, self.origins, expected or set())
+        watched.watch()
+        self.watched.append(watched)
+        page.goto(f"{self.base_url}/admin{path}")
+        return page
+
+    def log_in(self, path: str = "/", *, expected: set[int] | None = None) -> Page:
+        """As the operator; how that looks, other tests say."""
+        url = f"{self.base_url}/api/v1/session"
+        answer = self.context.request.post(url, data={"email": EMAIL, "password": PASSWORD})
+        assert answer.status == 201, answer.text()
+        return self.open(path, expected=expected)
+
+    def log_in_at_provider(self, person: str, path: str = "/") -> Page:
+        page = self.open(path, expected={401})
+        page.get_by_role("link", name="Log in with House").click()
+        page.get_by_role("button", name=person, exact=True).click()
+        return page
+
+
+def _forget_attempts(redis_url: str) -> None:
+    """All tests come from one address, which has so many in five minutes."""
+    with redis.Redis.from_url(redis_url) as client:
+        for key in client.scan_iter("{motet-log-in}:*"):
+            client.delete(key)
+
+
+def fill_log_in(page: Page, email: str = EMAIL, password: str = PASSWORD) -> None:
+    page.get_by_label("Email").fill(email)
+    page.get_by_label("Password", exact=True).fill(password)
+    page.get_by_role("button", name="Log in", exact=True).click()
+
+
+@pytest.fixture
+def ui(stack: Rig, browser: Browser, provider: OidcServer, tenant: str) -> Iterator[Ui]:
+    """With every complaint of every page at the end of the test."""
+    _forget_attempts(stack.redis_url)
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.add_init_script(CSP_REPORTS)
+    opened = Ui(stack.base_url, context, {stack.base_url, provider.issuer, "data:", "about:"})
+    yield opened
+    found = [complaint for watched in opened.watched for complaint in watched.found()]
+    context.close()
+    assert found == []

@@ -31,6 +31,8 @@ from gateway.replicas.http_client import IDLE_S, READ_AHEAD_BYTES, HttpPool, Htt
 CONTROL_TIMEOUT_S = 5.0
 PROOF_TIMEOUT_S = 150.0
 """The engine gives up before (503); this is for one that says nothing."""
+CORE_LOST = "core_lost"
+"""The code of a replica whose core ended within a proof, and that lived on to say so: it broke off."""
 MAX_CONTROL_BYTES = 16 * 1024 * 1024
 MAX_STATE_BYTES = 4 * 1024 * 1024
 SILENT_S = 12.0
@@ -150,6 +152,8 @@ class MotetDriver:
         status, body = await self._call("POST", path, PROOF_TIMEOUT_S, json=asked)
         if status == 503:
             problem = _decoded(_PROBLEM, body)
+            if problem.code == CORE_LOST:
+                raise UpstreamFailed(f"{path}: {problem.detail[:200]}")
             raise NoVerdict(problem.code[:64], problem.detail[:200])
         return _decoded(_VERDICT, _expect(status, body, path))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -175,6 +177,22 @@ def test_a_purge_leaves_nothing_and_says_what_holds_it(
     assert list((server.folder / "cache").glob(f"*{artefact}*")) == []
     assert httpx.delete(f"{url}?purge=1&owner={OWNER}", headers=headers, timeout=60).status_code == 200
     _ends_without_a_verdict(server)
+
+
+def test_a_core_that_ends_within_a_proof_is_told_from_one_that_had_ended(
+    start_engine: Callable[..., EngineServer],
+) -> None:
+    """It may be the adapter's doing, so whoever asked must not ask the next replica at once."""
+    server = start_engine()
+    answers: list[httpx.Response] = []
+    artefact = server.artefacts["pirate"]
+    proof = threading.Thread(target=lambda: answers.append(prove(server, artefact, longest=True)))
+    proof.start()
+    wait_for(lambda: _open_requests(server) > 0, 30)
+    os.kill(server.core_pid, signal.SIGKILL)
+    proof.join(30)
+    assert (answers[0].status_code, answers[0].json()["code"]) == (503, "core_lost")
+    assert server.process.wait(30) != 0
 
 
 def _ends_without_a_verdict(server: EngineServer) -> None:

@@ -33,6 +33,9 @@ PROOF_TIMEOUT_S = 150.0
 """The engine gives up before (503); this is for one that says nothing."""
 CORE_LOST = "core_lost"
 """The code of a replica whose core ended within a proof, and that lived on to say so: it broke off."""
+PURGE_WAIT_MS = 3_500
+"""How long a replica may wait for requests that run on an adapter that is purged, before it says that it
+holds it: within `CONTROL_TIMEOUT_S`, so that it is heard. It is asked again."""
 MAX_CONTROL_BYTES = 16 * 1024 * 1024
 MAX_STATE_BYTES = 4 * 1024 * 1024
 SILENT_S = 12.0
@@ -171,7 +174,9 @@ class MotetDriver:
 
     async def purge(self, artefact: str, owner: str) -> Purge:
         path = f"/internal/adapters/{artefact}"
-        status, body = await self._call("DELETE", path, params={"owner": owner, "purge": "1"})
+        status, body = await self._call(
+            "DELETE", path, params={"owner": owner, "purge": "1", "within_ms": str(PURGE_WAIT_MS)}
+        )
         if status in (409, 503):
             return Purge.HELD
         if status == 202:  # an engine of before there were purges: it forgets, when nothing runs on it

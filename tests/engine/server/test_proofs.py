@@ -155,7 +155,7 @@ def _send_and_leave(url: str, order: dict[str, Any]) -> None:
 def test_a_purge_leaves_nothing_and_says_what_holds_it(
     start_engine: Callable[..., EngineServer], workshop: Workshop
 ) -> None:
-    server = start_engine(MOTET_ENGINE_PURGE_WAIT_S="0.5", MOTET_ENGINE_PROOF_LONGEST="asked")
+    server = start_engine(MOTET_ENGINE_PURGE_WAIT_S="600", MOTET_ENGINE_PROOF_LONGEST="asked")
     artefact = workshop.stored(times(1.0, 0.75))
     url, headers = f"{server.url}/internal/adapters/{artefact}", server.headers
     assert httpx.get(url, headers=headers).status_code == 404
@@ -167,7 +167,8 @@ def test_a_purge_leaves_nothing_and_says_what_holds_it(
         next(chunks)
         held = httpx.get(url, headers=headers).json()
         assert held == {"artefact": artefact, "device": True, "host": True, "disk": True, "requests": 1}
-        refused = httpx.delete(f"{url}?purge=1&owner={OWNER}", headers=headers, timeout=60)
+        at_once: dict[str, str | int] = {"purge": 1, "owner": OWNER, "within_ms": 500}
+        refused = httpx.delete(url, params=at_once, headers=headers, timeout=60)
         assert (refused.status_code, refused.json()["code"]) == (409, "adapter_in_use")
     wait_for(lambda: _open_requests(server) == 0, 30)
     assert httpx.put(url, json={"owner": OWNER}, headers=headers, timeout=60).status_code == 200

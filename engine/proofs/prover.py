@@ -20,11 +20,13 @@ from engine.proofs.probes import Probes
 from engine.proofs.replica import Fault, NotFinite, ReplicaCalls
 from engine.proofs.report import Check, CheckName, Report
 from engine.server.core_client import CoreClient
-from engine.server.errors import unavailable
+from engine.server.errors import EngineError, unavailable
 
 FINITE_TOKENS = 512
 """Of the prompt that is read where norms alone can't say that everything stays finite."""
 LEAST_UNREST = 1e-6  # of a base that rounding does not move
+CORE_LOST = "core_lost"
+"""The code of a proof within which the core ended."""
 LEAVES_AT_MOST = 2
 """Times that the adapter's file may be gone before the dense twin has read it."""
 
@@ -92,12 +94,17 @@ class Prover:
         try:
             async with asyncio.timeout(self._settings.proof_timeout_s):
                 await self._run(proof, longest=longest)
+                return self._report(proof)
         except TimeoutError:
             limit = f"{self._settings.proof_timeout_s:.0f} s"
             raise unavailable(f"The proof did not end within {limit}.", "proof_timeout", 30.0) from None
         except DenseLost as error:
             raise unavailable(f"The dense twin failed: {error}", "proof_failed", 5.0) from error
-        return self._report(proof)
+        except EngineError as error:
+            if self._client.failure is None:
+                raise
+            # Maybe the adapter's doing: others are spared it, as they need not be where it was lost before.
+            raise unavailable("The engine core failed within the proof.", CORE_LOST, 60.0) from error
 
     async def _run(self, proof: _Proof, *, longest: bool) -> None:
         """Adds checks until one fails."""

@@ -33,6 +33,9 @@ PROBE_TOKEN = 0
 """What a probe without a prompt of its own computes: any token that every vocabulary has."""
 
 
+WithinMs = Annotated[int | None, Parameter(ge=0, le=MAX_HINT_MS)]
+
+
 class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     owner: str
 
@@ -98,10 +101,16 @@ class Control(Controller):
 
     @delete("/adapters/{artefact:str}", status_code=202)
     async def retire(
-        self, state: State, artefact: str, owner: str = "", purge: bool = False
+        self,
+        state: State,
+        artefact: str,
+        owner: str = "",
+        purge: bool = False,
+        within_ms: WithinMs = None,
     ) -> Response[bytes]:
         """Forget the adapter as soon as nothing runs on it: 202, or with `purge` 200 once no byte of it is
-        left. `owner` may be left out for one used lately."""
+        left. `owner` may be left out for one used lately. `within_ms`: how long it may wait for requests that
+        run on it, which the settings limit."""
         client = _client(state)
         known = owner or client.owner_of(artefact)
         if known is None:
@@ -110,7 +119,10 @@ class Control(Controller):
         if not purge:
             client.retire(ref)
             return _json(b"", 202)
-        await purge_adapter(client, state.settings.cache_dir, ref, state.settings.purge_wait_s)
+        wait_s = state.settings.purge_wait_s
+        if within_ms is not None:
+            wait_s = min(wait_s, within_ms / 1000)
+        await purge_adapter(client, state.settings.cache_dir, ref, wait_s)
         return _json(wire.encode({"artefact": artefact, "purged": True}))
 
     @post("/proofs", status_code=200)

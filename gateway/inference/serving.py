@@ -47,6 +47,7 @@ from gateway.replicas.tls import replica_tls
 from gateway.traffic.tally import Tally
 from gateway.usage.drain import drain_own, run_drain
 from gateway.usage.journal import Journal
+from gateway.usage.watermark import WorkerMark
 
 log = structlog.get_logger(__name__)
 
@@ -251,3 +252,7 @@ async def _close_journal(db: Database, journal: Journal) -> None:
         log.warning("ledger_left_to_control", reason=str(error))
     finally:
         await journal.close()
+    try:
+        await WorkerMark(db, journal).leave()
+    except Unavailable as error:
+        log.warning("mark_left_to_control", reason=str(error))

@@ -154,7 +154,8 @@ async def _refused(upstream: Upstream) -> Given | None:
         return None
     if verdict is Verdict.ANSWER and upstream.status != 504:
         return Given(error.message, refused=True)
-    raise UpstreamFailed(f"the replica answered {upstream.status}: {error.message}", blames=False)
+    blames = upstream.status == 500  # it broke within the prompt, which may be the adapter's doing
+    raise UpstreamFailed(f"the replica answered {upstream.status}: {error.message}", blames=blames)
 
 
 def _headers(who: Examinee, prompt: Prompt) -> dict[str, str]:

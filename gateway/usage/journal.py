@@ -84,6 +84,11 @@ class Journal:
         """Whether all that was rotated away is in the ledger, and nothing waits in memory."""
         return not self._full and not self.unwritten
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that is not in the ledger."""
+        return self.is_drained and not self._segment.size
+
     def keep(self, event: UsageEvent) -> None:
         """Remembers the end of an attempt whose line the disk refused, for the next drain."""
         if len(self.unwritten) < MAX_UNWRITTEN:

@@ -4,7 +4,8 @@ Each worker tells, after a drain that left nothing behind, when that drain began
 and written to the journal without a pause between them, so all that ended before is in. The leader tells the
 same of each engine's journal: up to where its lines have their rows. The earliest of all is the answer.
 
-A worker that died stays in the way until control, beside its disk, has drained what it left. A source that is
+A worker that ends takes itself out of the way if it left nothing. One that died stays in it until control,
+beside its disk, has drained what it left. A source that is
 silent for `LOST_AFTER_S` is given up: its disk or its replica is gone, and what it knew with it.
 """
 
@@ -55,6 +56,14 @@ class WorkerMark:
                 session, UsageDrain(source=self._journal.worker, kind="worker", folder=folder), before
             )
         self._told_at = time.monotonic()
+
+    async def leave(self) -> None:
+        """Of a worker that ends, once its journal is closed: one that left nothing there stands in nobody's
+        way. Raises `Unavailable`; then, and for what it left, control does it."""
+        if not self._journal.is_empty:
+            return
+        async with self._db.system_session() as session:
+            await session.execute(delete(UsageDrain).where(UsageDrain.source == self._journal.worker))
 
 
 async def tell_engine(session: SystemWrite, source: str, until: datetime) -> None:

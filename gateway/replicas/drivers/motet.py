@@ -31,6 +31,11 @@ from gateway.replicas.http_client import IDLE_S, READ_AHEAD_BYTES, HttpPool, Htt
 CONTROL_TIMEOUT_S = 5.0
 PROOF_TIMEOUT_S = 150.0
 """The engine gives up before (503); this is for one that says nothing."""
+CORE_LOST = "core_lost"
+"""The code of a replica whose core ended within a proof, and that lived on to say so: it broke off."""
+PURGE_WAIT_MS = 3_500
+"""How long a replica may wait for requests that run on an adapter that is purged, before it says that it
+holds it: within `CONTROL_TIMEOUT_S`, so that it is heard. It is asked again."""
 MAX_CONTROL_BYTES = 16 * 1024 * 1024
 MAX_STATE_BYTES = 4 * 1024 * 1024
 SILENT_S = 12.0
@@ -150,6 +155,8 @@ class MotetDriver:
         status, body = await self._call("POST", path, PROOF_TIMEOUT_S, json=asked)
         if status == 503:
             problem = _decoded(_PROBLEM, body)
+            if problem.code == CORE_LOST:
+                raise UpstreamFailed(f"{path}: {problem.detail[:200]}")
             raise NoVerdict(problem.code[:64], problem.detail[:200])
         return _decoded(_VERDICT, _expect(status, body, path))
 
@@ -167,7 +174,9 @@ class MotetDriver:
 
     async def purge(self, artefact: str, owner: str) -> Purge:
         path = f"/internal/adapters/{artefact}"
-        status, body = await self._call("DELETE", path, params={"owner": owner, "purge": "1"})
+        status, body = await self._call(
+            "DELETE", path, params={"owner": owner, "purge": "1", "within_ms": str(PURGE_WAIT_MS)}
+        )
         if status in (409, 503):
             return Purge.HELD
         if status == 202:  # an engine of before there were purges: it forgets, when nothing runs on it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -153,7 +155,7 @@ def _send_and_leave(url: str, order: dict[str, Any]) -> None:
 def test_a_purge_leaves_nothing_and_says_what_holds_it(
     start_engine: Callable[..., EngineServer], workshop: Workshop
 ) -> None:
-    server = start_engine(MOTET_ENGINE_PURGE_WAIT_S="0.5", MOTET_ENGINE_PROOF_LONGEST="asked")
+    server = start_engine(MOTET_ENGINE_PURGE_WAIT_S="600", MOTET_ENGINE_PROOF_LONGEST="asked")
     artefact = workshop.stored(times(1.0, 0.75))
     url, headers = f"{server.url}/internal/adapters/{artefact}", server.headers
     assert httpx.get(url, headers=headers).status_code == 404
@@ -165,7 +167,8 @@ def test_a_purge_leaves_nothing_and_says_what_holds_it(
         next(chunks)
         held = httpx.get(url, headers=headers).json()
         assert held == {"artefact": artefact, "device": True, "host": True, "disk": True, "requests": 1}
-        refused = httpx.delete(f"{url}?purge=1&owner={OWNER}", headers=headers, timeout=60)
+        at_once: dict[str, str | int] = {"purge": 1, "owner": OWNER, "within_ms": 500}
+        refused = httpx.delete(url, params=at_once, headers=headers, timeout=60)
         assert (refused.status_code, refused.json()["code"]) == (409, "adapter_in_use")
     wait_for(lambda: _open_requests(server) == 0, 30)
     assert httpx.put(url, json={"owner": OWNER}, headers=headers, timeout=60).status_code == 200
@@ -175,6 +178,22 @@ def test_a_purge_leaves_nothing_and_says_what_holds_it(
     assert list((server.folder / "cache").glob(f"*{artefact}*")) == []
     assert httpx.delete(f"{url}?purge=1&owner={OWNER}", headers=headers, timeout=60).status_code == 200
     _ends_without_a_verdict(server)
+
+
+def test_a_core_that_ends_within_a_proof_is_told_from_one_that_had_ended(
+    start_engine: Callable[..., EngineServer],
+) -> None:
+    """It may be the adapter's doing, so whoever asked must not ask the next replica at once."""
+    server = start_engine()
+    answers: list[httpx.Response] = []
+    artefact = server.artefacts["pirate"]
+    proof = threading.Thread(target=lambda: answers.append(prove(server, artefact, longest=True)))
+    proof.start()
+    wait_for(lambda: _open_requests(server) > 0, 30)
+    os.kill(server.core_pid, signal.SIGKILL)
+    proof.join(30)
+    assert (answers[0].status_code, answers[0].json()["code"]) == (503, "core_lost")
+    assert server.process.wait(30) != 0
 
 
 def _ends_without_a_verdict(server: EngineServer) -> None:

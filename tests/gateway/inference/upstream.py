@@ -75,6 +75,7 @@ class Upstream:
         self.proof_failure: tuple[str, str] | None = None  # the check that fails, and why
         self.proof_passes: set[str | None] = set()  # artefacts that pass it all the same
         self.proof_gate: asyncio.Event | None = None
+        self.proof_loses_core = False
         self.requests = 0
         self.ready = True
         self.base_digest = "d" * 64
@@ -335,6 +336,9 @@ class Upstream:
         if self.busy_proofs > 0:
             self.busy_proofs -= 1
             problem = {"type": "about:blank", "status": 503, "detail": "full", "code": "replica_busy"}
+            return web.json_response(problem, status=503, content_type="application/problem+json")
+        if self.proof_loses_core:
+            problem = {"type": "about:blank", "status": 503, "detail": "gone", "code": "core_lost"}
             return web.json_response(problem, status=503, content_type="application/problem+json")
         if self.proof_gate is not None:
             await self.proof_gate.wait()

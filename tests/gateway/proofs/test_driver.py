@@ -44,6 +44,14 @@ async def test_a_503_says_nothing_of_the_adapter(session: ReplicaSession) -> Non
     assert (told.value.code, told.value.blames) == ("store_unavailable", False)
 
 
+async def test_a_core_that_ended_within_the_proof_broke_off(session: ReplicaSession) -> None:
+    problem = web.json_response({"code": "core_lost", "detail": "gone", "status": 503}, status=503)
+    with pytest.raises(UpstreamFailed, match="gone") as told:
+        await asked(session, problem)
+    assert not isinstance(told.value, NoVerdict)
+    assert (told.value.sent, told.value.blames) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [

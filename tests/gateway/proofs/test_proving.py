@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,7 +20,7 @@ from gateway.models import AuditEvent, ProofTask, Tenant, WebhookEvent
 from gateway.principal import Principal, TenantId
 from gateway.proofs import repository
 from gateway.proofs.conclusion import Outcome
-from gateway.proofs.proving import LEASE
+from gateway.proofs.proving import BROKEN_PAUSE_S, LEASE
 from gateway.proofs.repository import TaskKey
 from gateway.proofs.schemas import ProofOut
 from gateway.proofs.sweeping import Sweep
@@ -317,6 +317,23 @@ async def test_an_unanswered_prompt_is_no_verdict(room: Room, tenant: TenantId, 
     await make_due(room)
     assert await swept(room) == 1
     assert (await report(room, tenant, "pirate", 1)).state == "ready"
+
+
+@pytest.mark.parametrize("within", ["proof", "prompt"])
+async def test_what_may_have_killed_a_core_is_asked_nowhere_for_a_minute(
+    room: Room, tenant: TenantId, small: Path, within: str
+) -> None:
+    if within == "proof":
+        room.replica.proof_loses_core = True
+    else:
+        room.replica.script.refuse = (500, {"message": "The engine failed.", "code": "server_error"})
+        room.replica.script.outcome = "core_failed"
+    asked = (ACCEPTANCE_PART, msgspec.json.encode(PROMPTS[:1]))
+    assert (await room.upload(tenant, "pirate", small, asked)).version.state == "uploaded"
+    (waiting,) = (await report(room, tenant, "pirate", 1)).waiting
+    assert (waiting.reason, len(room.replica.proofs)) == ("replica_broke_off", 1)
+    assert waiting.not_before > datetime.now(UTC) + timedelta(seconds=BROKEN_PAUSE_S / 2)
+    assert await swept(room) == 0
 
 
 async def test_tenants_take_turns(

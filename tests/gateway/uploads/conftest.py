@@ -200,7 +200,7 @@ def opened(settings: Settings) -> Iterator[TestClient[Any]]:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tiny_gateway(
     database: DatabaseUrls,
     redis_url: str,

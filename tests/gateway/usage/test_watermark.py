@@ -96,6 +96,21 @@ async def test_a_worker_that_drains_tells_by_itself(db: Database, tenant: Tenant
     await journal.close()
 
 
+async def test_a_worker_that_ends_takes_itself_out_of_the_way_if_it_left_nothing(
+    db: Database, tenant: TenantId, tmp_path: Path
+) -> None:
+    for left in (False, True):
+        journal = Journal(tmp_path)
+        mark = WorkerMark(db, journal)
+        await mark.tell(NOON)
+        await journal.append(make_event(tenant_id=tenant))
+        if not left:
+            await drain_own(db, journal)
+        await journal.close()
+        await mark.leave()
+        assert (await source(db, journal.worker) is not None) == left
+
+
 async def source(db: Database, name: str) -> UsageDrain | None:
     async with db.system_reader() as session:
         return (await session.scalars(select(UsageDrain).where(UsageDrain.source == name))).one_or_none()

@@ -26,9 +26,7 @@ export function AdapterVersions() {
   const rows = useQuery({
     queryKey: ["tenant", path.tenant, "adapter", path.name, "versions", query],
     queryFn: () =>
-      heard(
-        api.GET("/api/v1/tenants/{tenant}/adapters/{name}/versions", { params: { path, query } }),
-      ),
+      heard(api.GET("/api/v1/tenants/{tenant}/adapters/{name}/versions", { params: { path, query } })),
     placeholderData: keepPreviousData,
   });
   return (

@@ -6,9 +6,11 @@ import { type Adapter, useAdapter, useAdapterPath } from "./adapter-data";
 import { VersionState } from "./adapter-state";
 
 /** A tab's value is what follows the adapter's address; that of versions is the address itself. */
-const TABS = [
-  { value: "versions", label: "Versions", needs: null },
-] as const satisfies readonly { value: string; label: string; needs: Adapter["can"][number] | null }[];
+const TABS = [{ value: "versions", label: "Versions", needs: null }] as const satisfies readonly {
+  value: string;
+  label: string;
+  needs: Adapter["can"][number] | null;
+}[];
 
 export function AdapterPage() {
   const adapter = useAdapter();

@@ -29,7 +29,8 @@ export function AdaptersPage() {
   };
   const rows = useQuery({
     queryKey: ["tenant", tenant, "adapters", query],
-    queryFn: () => heard(api.GET("/api/v1/tenants/{tenant}/adapters", { params: { path: { tenant }, query } })),
+    queryFn: () =>
+      heard(api.GET("/api/v1/tenants/{tenant}/adapters", { params: { path: { tenant }, query } })),
     placeholderData: keepPreviousData,
   });
   const traffic = useTraffic(tenant);
@@ -62,7 +63,10 @@ export function AdaptersPage() {
           filtered ? (
             <Empty title="No adapter is like this" />
           ) : (
-            <Empty title="There is no adapter yet" command={`motet adapters upload ./my-adapter --tenant ${name}`} />
+            <Empty
+              title="There is no adapter yet"
+              command={`motet adapters upload ./my-adapter --tenant ${name}`}
+            />
           )
         }
       />

@@ -6,12 +6,12 @@ from typing import Final
 
 from litestar import Response
 
+from gateway.catalog.allowed import Viewer
 from gateway.catalog.intake import Stored
 from gateway.catalog.names import is_name
 from gateway.catalog.schemas import VersionOut
 from gateway.errors import BadRequest, Unprocessable
 from gateway.models import VersionState
-from gateway.principal import Principal
 from gateway.services import Services
 
 NO_ALIAS: Final = "none"
@@ -39,13 +39,13 @@ def preferred_wait_s(prefer: str, most_s: float) -> float:
 
 
 async def answer_upload(
-    services: Services, principal: Principal, stored: Stored, place: str, wait_s: float
+    services: Services, viewer: Viewer, stored: Stored, place: str, wait_s: float
 ) -> Response[VersionOut]:
     """Waits for the proof of a new version, up to `wait_s`. Raises `Unprocessable` for one that is rejected.
     `place`: the version's URL."""
     row, version = stored.adapter, stored.version
     if stored.created:
-        row, version = await services.proofs.settle(principal.tenant, row, version, wait_s)
+        row, version = await services.proofs.settle(viewer.principal.tenant, row, version, wait_s)
     headers = {"location": place}
     if stored.created and version.state == VersionState.REJECTED:
         error = Unprocessable(
@@ -58,5 +58,5 @@ async def answer_upload(
     status = 200
     if stored.created:
         status = 201 if version.state == VersionState.READY else 202
-    body = VersionOut.of(row, version, services.catalog.base.name)
+    body = VersionOut.of(row, version, services.catalog.base.name, viewer)
     return Response(body, status_code=status, headers=headers)

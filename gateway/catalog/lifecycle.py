@@ -107,9 +107,9 @@ class Lifecycle:
                 retired=retired,
             )
 
-    async def get_adapter(self, principal: Principal, name: str) -> AdapterRow:
-        """Raises `NotFound`."""
-        async with self._adapter(principal, name) as (_, row):
+    async def get_adapter(self, principal: Principal, name: str, *, retired: bool = False) -> AdapterRow:
+        """`retired`: if it has versions to restore. Raises `NotFound`."""
+        async with self._adapter(principal, name, retired=retired) as (_, row):
             return row
 
     async def list_versions(
@@ -121,12 +121,14 @@ class Lifecycle:
             found = await repository.list_versions(session, row.adapter, before, limit, state)
             return VersionPage(row, found)
 
-    async def get_version(self, principal: Principal, name: str, number: int) -> VersionPage:
-        """Raises `NotFound`."""
+    async def get_version(
+        self, principal: Principal, name: str, number: int, *, retired: bool = False
+    ) -> VersionPage:
+        """`retired`: one that can be restored. Raises `NotFound`."""
         if not 1 <= number <= MAX_VERSION:
             raise adapter_not_found(name, number)
-        async with self._adapter(principal, name) as (session, row):
-            version = await repository.find_version(session, row.adapter, number)
+        async with self._adapter(principal, name, retired=retired) as (session, row):
+            version = await repository.find_version(session, row.adapter, number, retired=retired)
         if version is None:
             raise adapter_not_found(name, number)
         return VersionPage(row, [version])

@@ -21,6 +21,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import array, insert
+from sqlalchemy.orm import aliased
 
 from gateway.aliases.spread import Spread
 from gateway.catalog.names import LIVE, ModelName
@@ -55,11 +56,13 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True)
 class AdapterRow:
-    """An adapter with at least one version that is not retired."""
+    """An adapter with at least one version that is there; or, asked for so, that can be restored."""
 
     adapter: Adapter
     aliases: dict[str, int]  # of a weighted one, the version that has most
-    latest: int
+    latest: AdapterVersion  # of those that were asked for: not retired, or to restore
+    is_there: bool  # has versions that are not retired
+    has_retired: bool  # has versions that can be restored
     parts: dict[str, frozenset[int]]  # of each alias: versions that have a part of it
 
 
@@ -175,12 +178,15 @@ async def list_versions(
     return (await session.scalars(query.order_by(AdapterVersion.number.desc()).limit(limit))).all()
 
 
-async def find_version(session: TenantRead, adapter: Adapter, number: int) -> AdapterVersion | None:
+async def find_version(
+    session: TenantRead, adapter: Adapter, number: int, *, retired: bool = False
+) -> AdapterVersion | None:
+    """`retired`: one that can be restored, instead of one that is there."""
     return await session.scalar(
         select(AdapterVersion).where(
             AdapterVersion.adapter_id == adapter.id,
             AdapterVersion.number == number,
-            AdapterVersion.state != VersionState.RETIRED,
+            is_restorable() if retired else AdapterVersion.state != VersionState.RETIRED,
         )
     )
 
@@ -288,22 +294,31 @@ def _of(line: Line) -> tuple[Any, ...]:
     return (Adapter.tenant_id == line.tenant, Adapter.base_id == line.base_id)
 
 
-def _adapters(line: Line, *, retired: bool = False) -> Select[Adapter, int]:
-    """By name, each with its newest version: looked up for those of the page only, along both tables'
-    indexes."""
-    wanted = is_restorable() if retired else AdapterVersion.state != VersionState.RETIRED
+def _adapters(line: Line, *, retired: bool = False) -> Select[Adapter, AdapterVersion, bool]:
+    """By name, each with its newest version, and whether it has others that are retired, or not: looked up
+    for those of the page only, along both tables' indexes."""
+    is_there = AdapterVersion.state != VersionState.RETIRED
     newest = (
-        select(AdapterVersion.number)
-        .where(AdapterVersion.adapter_id == Adapter.id, wanted)
+        select(AdapterVersion)
+        .where(AdapterVersion.adapter_id == Adapter.id, is_restorable() if retired else is_there)
         .order_by(AdapterVersion.number.desc())
         .limit(1)
         .lateral("newest")
     )
-    return select(Adapter, newest.c.number).join(newest, true()).where(*_of(line)).order_by(Adapter.name)
+    latest = aliased(AdapterVersion, newest)
+    of_others = select(AdapterVersion.id).where(AdapterVersion.adapter_id == Adapter.id)
+    others = of_others.where(is_there if retired else is_restorable()).correlate(Adapter).exists()
+    query = select(Adapter, latest, others).join(latest, true())
+    return query.where(*_of(line)).order_by(Adapter.name)
 
 
-async def _with_aliases(session: TenantRead, rows: Sequence[Row[Adapter, int]]) -> list[AdapterRow]:
-    made = {adapter.id: AdapterRow(adapter, {}, latest, {}) for adapter, latest in rows}
+async def _with_aliases(
+    session: TenantRead, rows: Sequence[Row[Adapter, AdapterVersion, bool]]
+) -> list[AdapterRow]:
+    made = {}
+    for adapter, latest, others in rows:
+        retired = latest.state == VersionState.RETIRED
+        made[adapter.id] = AdapterRow(adapter, {}, latest, others or not retired, others or retired, {})
     found = await session.execute(
         select(Alias.adapter_id, Alias.name, Alias.version, Alias.spread).where(Alias.adapter_id.in_(made))
     )

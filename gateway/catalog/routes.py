@@ -9,8 +9,9 @@ from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
-from gateway.access import SCOPE
+from gateway.access import SCOPE, role_of
 from gateway.audit.service import Actor
+from gateway.catalog.allowed import Viewer
 from gateway.catalog.answering import alias_of, answer_upload, preferred_wait_s
 from gateway.catalog.intake import Body, Stored, Upload
 from gateway.catalog.names import LIVE, MAX_VERSION, NAME_PATTERN, is_name
@@ -43,6 +44,7 @@ VERSION = [f"{path}/{{number:int}}" for path in VERSIONS]
 READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
 WRITE: dict[str, object] = {SCOPE: Scope.ADAPTERS_WRITE}
 
+AnyRequest = Request[Any, Any, Any]
 ListedState = Literal["uploaded", "proving", "ready", "rejected", "retired"]
 InState = Annotated[ListedState | None, QueryParameter(name="state")]  # Litestar keeps `state` to itself
 ReadyAlias = Annotated[
@@ -52,6 +54,10 @@ ReadyAlias = Annotated[
 Retired = Annotated[
     Literal["retired"] | None,
     QueryParameter(name="state", description="`retired`: those with versions that can be restored."),
+]
+OfRetired = Annotated[
+    Literal["retired"] | None,
+    QueryParameter(name="state", description="`retired`: what can be restored of it."),
 ]
 NameCursor = Annotated[
     str | None, QueryParameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description=EARLIER)
@@ -80,6 +86,7 @@ async def get_model(
 
 @get(ADAPTERS, opt=READ, summary="Adapters, by name")
 async def list_adapters(
+    request: AnyRequest,
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     name_prefix: NamePrefix = None,
@@ -93,15 +100,19 @@ async def list_adapters(
     retired = in_state == "retired"
     rows = await services.lifecycle.list_adapters(principal, start, limit + 1, name_prefix, retired=retired)
     cut = BY_NAME.cut(rows, limit, lambda row: (row.adapter.name,), given)
-    return AdapterList.of(cut, services.catalog.base.name)
+    return AdapterList.of(cut, services.catalog.base.name, viewer_of(request, principal))
 
 
 @get(ADAPTER, opt=READ, summary="One adapter")
 async def get_adapter(
-    services: NamedDependency[Services], principal: NamedDependency[Principal], name: FromPath[str]
+    request: AnyRequest,
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    name: FromPath[str],
+    in_state: OfRetired = None,
 ) -> AdapterOut:
-    row = await services.lifecycle.get_adapter(principal, name)
-    return AdapterOut.of(row, services.catalog.base.name)
+    row = await services.lifecycle.get_adapter(principal, name, retired=in_state == "retired")
+    return AdapterOut.of(row, services.catalog.base.name, viewer_of(request, principal))
 
 
 @delete(ADAPTER, opt=WRITE, status_code=200, summary="Retire an adapter with all its versions")
@@ -119,6 +130,7 @@ async def delete_adapter(
 
 @get(VERSIONS, opt=READ, summary="Versions of an adapter, newest first")
 async def list_versions(
+    request: AnyRequest,
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     name: FromPath[str],
@@ -131,18 +143,22 @@ async def list_versions(
     start = BY_NUMBER.start(cursor, given) or (after,)
     found = await services.lifecycle.list_versions(principal, name, start[0], limit + 1, in_state)
     cut = BY_NUMBER.cut(found.versions, limit, lambda version: (version.number,), given)
-    return VersionList.of(found.adapter, cut, services.catalog.base.name)
+    viewer = viewer_of(request, principal)
+    return VersionList.of(found.adapter, cut, services.catalog.base.name, viewer)
 
 
 @get(VERSION, opt=READ, summary="One version of an adapter")
 async def get_version(
+    request: AnyRequest,
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     name: FromPath[str],
     number: FromPath[int],
+    in_state: OfRetired = None,
 ) -> VersionOut:
-    found = await services.lifecycle.get_version(principal, name, number)
-    return VersionOut.of(found.adapter, found.versions[0], services.catalog.base.name)
+    found = await services.lifecycle.get_version(principal, name, number, retired=in_state == "retired")
+    viewer = viewer_of(request, principal)
+    return VersionOut.of(found.adapter, found.versions[0], services.catalog.base.name, viewer)
 
 
 @delete(VERSION, opt=WRITE, status_code=200, summary="Retire one version of an adapter")
@@ -171,7 +187,7 @@ async def delete_version(
     },
 )
 async def upload_version(
-    request: Request[Any, Any, Any],
+    request: AnyRequest,
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     actor: NamedDependency[Actor],
@@ -186,10 +202,14 @@ async def upload_version(
     stored = await _take(request, services, Upload(principal.tenant, actor, name, alias_of(alias)))
     place = f"{request.url.path}/{stored.version.number}"
     wait_s = preferred_wait_s(request.headers.get("prefer", ""), services.proofs.wait_s)
-    return await answer_upload(services, principal, stored, place, wait_s)
+    return await answer_upload(services, viewer_of(request, principal), stored, place, wait_s)
 
 
-async def _take(request: Request[Any, Any, Any], services: Services, upload: Upload) -> Stored:
+def viewer_of(request: AnyRequest, principal: Principal) -> Viewer:
+    return Viewer(principal, role_of(request.scope))
+
+
+async def _take(request: AnyRequest, services: Services, upload: Upload) -> Stored:
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() == JSON:
         body = await small_body(request, MAX_JSON_BYTES, services.settings.body_timeout_s)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from gateway.catalog.allowed import AdapterAction, VersionAction, Viewer
 from gateway.catalog.repository import AdapterRow
 from gateway.catalog.service import Model
 from gateway.models import AdapterVersion
@@ -43,7 +44,7 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One uploaded set of weights."""
+    """One uploaded set of weights. `can`: what whoever asks may do with it."""
 
     id: str  # what to write as `model`: name@number
     object: Literal["adapter.version"] = "adapter.version"
@@ -64,9 +65,10 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
     retired_at: datetime | None  # it does not resolve
     purges_at: datetime | None  # of a retired one: until then it can be restored
     lost_at: datetime | None  # the store has lost its object: upload it again
+    can: list[VersionAction]
 
     @classmethod
-    def of(cls, adapter: AdapterRow, version: AdapterVersion, base: str) -> VersionOut:
+    def of(cls, adapter: AdapterRow, version: AdapterVersion, base: str, viewer: Viewer) -> VersionOut:
         name, number = adapter.adapter.name, version.number
         return cls(
             id=f"{name}@{number}",
@@ -87,6 +89,7 @@ class VersionOut(msgspec.Struct, frozen=True, kw_only=True):
             retired_at=version.retired_at,
             purges_at=version.purges_at,
             lost_at=version.lost_at,
+            can=viewer.can_version(name, version),
         )
 
 
@@ -95,16 +98,16 @@ class VersionList(Page[VersionOut], frozen=True, kw_only=True):
     next: int | None  # value of `after` for the next page
 
     @classmethod
-    def of(cls, adapter: AdapterRow, cut: Cut[AdapterVersion], base: str) -> VersionList:
+    def of(cls, adapter: AdapterRow, cut: Cut[AdapterVersion], base: str, viewer: Viewer) -> VersionList:
         return cut.fill(
             cls,
-            lambda version: VersionOut.of(adapter, version, base),
+            lambda version: VersionOut.of(adapter, version, base, viewer),
             next=cut.rows[-1].number if cut.has_more else None,
         )
 
 
 class AdapterOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A name, and the versions it stands for."""
+    """A name, and the versions it stands for. `can`: what whoever asks may do with it."""
 
     id: str  # the name
     object: Literal["adapter"] = "adapter"
@@ -112,17 +115,23 @@ class AdapterOut(msgspec.Struct, frozen=True, kw_only=True):
     base: str
     aliases: dict[str, int]  # alias → version (the one with most); `live`: what the bare name answers with
     latest: int  # highest version number
+    state: str  # of the latest version; retired: of an adapter that is looked at with `state=retired`
+    bytes: int  # of the latest version, packed, as stored
     created_at: datetime
+    can: list[AdapterAction]
 
     @classmethod
-    def of(cls, row: AdapterRow, base: str) -> AdapterOut:
+    def of(cls, row: AdapterRow, base: str, viewer: Viewer) -> AdapterOut:
         return cls(
             id=row.adapter.name,
             name=row.adapter.name,
             base=base,
             aliases=row.aliases,
-            latest=row.latest,
+            latest=row.latest.number,
+            state=row.latest.state,
+            bytes=row.latest.num_bytes,
             created_at=row.adapter.created_at,
+            can=viewer.can_adapter(row),
         )
 
 
@@ -131,10 +140,10 @@ class AdapterList(Page[AdapterOut], frozen=True, kw_only=True):
     next: str | None  # value of `after` for the next page
 
     @classmethod
-    def of(cls, cut: Cut[AdapterRow], base: str) -> AdapterList:
+    def of(cls, cut: Cut[AdapterRow], base: str, viewer: Viewer) -> AdapterList:
         return cut.fill(
             cls,
-            lambda row: AdapterOut.of(row, base),
+            lambda row: AdapterOut.of(row, base, viewer),
             next=cut.rows[-1].adapter.name if cut.has_more else None,
         )
 

@@ -11,7 +11,8 @@ from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, JSONBody
 
 from gateway.audit.service import Actor
-from gateway.catalog.routes import ADAPTER, READ, VERSION, WRITE
+from gateway.catalog.allowed import Viewer
+from gateway.catalog.routes import ADAPTER, READ, VERSION, WRITE, AnyRequest, viewer_of
 from gateway.catalog.schemas import VersionOut
 from gateway.principal import Principal
 from gateway.retirement.schemas import (
@@ -35,6 +36,7 @@ GOES_ON: Final[dict[int, ResponseSpec]] = {
 
 @post([f"{path}/restore" for path in ADAPTER], opt=WRITE, status_code=200, summary="Bring an adapter back")
 async def restore_adapter(
+    request: AnyRequest,
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     actor: NamedDependency[Actor],
@@ -43,11 +45,12 @@ async def restore_adapter(
 ) -> RestoredOut:
     """All its retired versions that are within their retention; at most 500, the newest, at a time."""
     restored = await services.retirement.restore(principal, actor, name, None, aliases=data.aliases)
-    return _restored(name, restored, services.catalog.base.name)
+    return _restored(name, restored, services.catalog.base.name, viewer_of(request, principal))
 
 
 @post([f"{path}/restore" for path in VERSION], opt=WRITE, status_code=200, summary="Bring a version back")
 async def restore_version(
+    request: AnyRequest,
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     actor: NamedDependency[Actor],
@@ -57,7 +60,7 @@ async def restore_version(
 ) -> RestoredOut:
     """As it was when it was retired. No alias points to it again unless that is asked for."""
     restored = await services.retirement.restore(principal, actor, name, number, aliases=data.aliases)
-    return _restored(f"{name}@{number}", restored, services.catalog.base.name)
+    return _restored(f"{name}@{number}", restored, services.catalog.base.name, viewer_of(request, principal))
 
 
 @post(OF_ADAPTER, opt=WRITE, status_code=200, responses=GOES_ON, summary="Purge an adapter for good")
@@ -109,10 +112,10 @@ def _answer(purge: PurgeOut) -> Response[PurgeOut]:
     return Response(purge, status_code=202 if purge.state == "purging" else 200)
 
 
-def _restored(target: str, restored: Restored, base: str) -> RestoredOut:
+def _restored(target: str, restored: Restored, base: str, viewer: Viewer) -> RestoredOut:
     return RestoredOut(
         id=target,
-        versions=[VersionOut.of(restored.adapter, version, base) for version in restored.versions],
+        versions=[VersionOut.of(restored.adapter, version, base, viewer) for version in restored.versions],
         gone=restored.gone,
         aliases=restored.aliases,
         aliases_left=restored.aliases_left,

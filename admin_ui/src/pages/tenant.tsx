@@ -11,6 +11,7 @@ import { TenantStatus } from "./tenants";
 
 const TABS = [
   { value: "overview", label: "Overview", needs: null },
+  { value: "adapters", label: "Adapters", needs: "list_adapters" },
   { value: "keys", label: "Keys", needs: "list_keys" },
   { value: "limits", label: "Limits", needs: "read_limits" },
   { value: "audit", label: "Audit", needs: "read_audit" },

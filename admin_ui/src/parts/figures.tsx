@@ -12,6 +12,29 @@ export function countText(value: number, unit?: string): string {
   return counts.format(value) + (unit === undefined ? "" : `\u00a0${unit}`);
 }
 
+const sizes = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
+const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** Bytes in the unit that fits them, as limits are written in the API's words. */
+export function bytesText(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1024 && unit < SIZES.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${sizes.format(value)}\u00a0${SIZES[unit]}`;
+}
+
+/** Exact on hover. */
+export function Bytes({ value }: { value: number }) {
+  return (
+    <span className="figures" title={countText(value, "bytes")}>
+      {bytesText(value)}
+    </span>
+  );
+}
+
 /** In the viewer's zone, with UTC on hover. */
 export function Moment({ at, absent = "never" }: { at: string | null; absent?: string }) {
   if (at === null) {

@@ -30,12 +30,22 @@ interface Props<Row> {
   rowKey: (row: Row) => string;
   /** The place in the list, as the address of the page has it. */
   cursor: string | undefined;
+  /** Its parameter of the address, where a page has two lists. */
+  cursorName?: string;
   empty: ReactNode;
 }
 
 /** One page of a list, by keyset: the server filters and sorts, so 100,000 rows are as fast as ten. The cursor
  * is part of the address, and the browser's own history is the way back. */
-export function DataTable<Row>({ caption, columns, rows, rowKey, cursor, empty }: Props<Row>) {
+export function DataTable<Row>({
+  caption,
+  columns,
+  rows,
+  rowKey,
+  cursor,
+  cursorName = "cursor",
+  empty,
+}: Props<Row>) {
   return (
     <Read of={rows} what={caption}>
       {(page) =>
@@ -68,7 +78,7 @@ export function DataTable<Row>({ caption, columns, rows, rowKey, cursor, empty }
                 </Table.Tbody>
               </Table>
             </Table.ScrollContainer>
-            <Pager cursor={cursor} next={page.next_cursor} shown={page.data.length} />
+            <Pager cursor={cursor} name={cursorName} next={page.next_cursor} shown={page.data.length} />
           </>
         )
       }
@@ -76,12 +86,19 @@ export function DataTable<Row>({ caption, columns, rows, rowKey, cursor, empty }
   );
 }
 
-function Pager({ cursor, next, shown }: { cursor: string | undefined; next: string | null; shown: number }) {
+interface Place {
+  cursor: string | undefined;
+  name: string;
+  next: string | null;
+  shown: number;
+}
+
+function Pager({ cursor, name, next, shown }: Place) {
   const navigate = useNavigate();
   const go = (to: string | undefined) =>
     void navigate({
       to: ".",
-      search: (before: Record<string, unknown>) => ({ ...before, cursor: to }),
+      search: (before: Record<string, unknown>) => ({ ...before, [name]: to }),
     } as never);
   if (cursor === undefined && next === null) {
     return (

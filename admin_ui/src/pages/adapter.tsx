@@ -1,0 +1,67 @@
+import { Anchor, Tabs } from "@mantine/core";
+import { Link, Outlet, useNavigate, useRouterState } from "@tanstack/react-router";
+import { Page } from "../parts/page";
+import { Read } from "../parts/states";
+import { type Adapter, useAdapter, useAdapterPath } from "./adapter-data";
+import { VersionState } from "./adapter-state";
+
+/** A tab's value is what follows the adapter's address; that of versions is the address itself. */
+const TABS = [{ value: "versions", label: "Versions", needs: null }] as const satisfies readonly {
+  value: string;
+  label: string;
+  needs: Adapter["can"][number] | null;
+}[];
+
+export function AdapterPage() {
+  const adapter = useAdapter();
+  return (
+    <Read of={adapter} what="the adapter">
+      {(found) => <AdapterFrame key={found.name} adapter={found} />}
+    </Read>
+  );
+}
+
+function AdapterFrame({ adapter }: { adapter: Adapter }) {
+  const { tenant } = useAdapterPath();
+  const navigate = useNavigate();
+  const tab = useRouterState({ select: (state) => state.location.pathname.split("/")[5] || "versions" });
+  const root = `/api/v1/tenants/${tenant}/adapters/${adapter.name}`;
+  return (
+    <>
+      <Anchor component={Link} to={`/tenants/${tenant}/adapters`} size="sm">
+        All adapters
+      </Anchor>
+      <Page
+        title={adapter.name}
+        aside={<VersionState state={adapter.state} />}
+        calls={[
+          { method: "GET", path: root },
+          { method: "GET", path: `${root}/versions?limit=50` },
+        ]}
+      >
+        <Tabs
+          value={tab}
+          onChange={(value) =>
+            void navigate({
+              to: `/tenants/${tenant}/adapters/${adapter.name}${value === "versions" ? "" : `/${value}`}`,
+            })
+          }
+          keepMounted={false}
+        >
+          <Tabs.List>
+            {TABS.filter(({ needs }) => needs === null || adapter.can.includes(needs)).map(
+              ({ value, label }) => (
+                <Tabs.Tab key={value} value={value}>
+                  {label}
+                </Tabs.Tab>
+              ),
+            )}
+          </Tabs.List>
+          <Tabs.Panel value={tab} pt="md">
+            <Outlet />
+          </Tabs.Panel>
+        </Tabs>
+      </Page>
+    </>
+  );
+}

@@ -81,7 +81,7 @@ async def active_rollouts(session: TenantRead, adapter_id: UUID) -> dict[str, UU
     query = select(Rollout.alias, Rollout.id).where(
         Rollout.adapter_id == adapter_id, Rollout.state.in_(ACTIVE)
     )
-    return {alias: rollout for alias, rollout in await session.execute(query)}
+    return {row.alias: row.id for row in await session.execute(query)}
 
 
 async def active_rollout(session: TenantRead, adapter_id: UUID, alias: str) -> UUID | None:

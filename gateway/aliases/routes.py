@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from litestar import Request, Response, delete, get, put
-from litestar.di import NamedDependency
+from litestar.di import NamedDependency, Provide
 from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, JSONBody
 
@@ -14,6 +14,7 @@ from gateway.aliases.repository import BY_NAME
 from gateway.aliases.schemas import AliasDeleted, AliasIn, AliasList, AliasOut
 from gateway.aliases.service import Pointing
 from gateway.audit.service import Actor
+from gateway.catalog.allowed import Viewer
 from gateway.edits import Conditions, IfMatch, IfNoneMatch, revision_tag
 from gateway.errors import BadRequest
 from gateway.paging import DEFAULT_LIMIT, PageCursor, PageLimit
@@ -26,6 +27,10 @@ READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
 WRITE: dict[str, object] = {SCOPE: Scope.ADAPTERS_WRITE}
 
 AnyRequest = Request[Any, Any, Any]
+
+
+def alias_conditions(if_match: IfMatch = None, if_none_match: IfNoneMatch = None) -> Conditions:
+    return Conditions.of(if_match, if_none_match)
 
 
 @get(ALIASES, opt=READ, summary="Aliases of an adapter, by name")
@@ -41,8 +46,8 @@ async def list_aliases(
     (after,) = BY_NAME.start(cursor, given) or ("",)
     found = await services.aliases.list_of(principal, name, after, limit + 1)
     cut = BY_NAME.cut(found, limit, lambda each: (each.alias.name,), given)
-    role = role_of(request.scope)
-    return cut.fill(AliasList, lambda each: AliasOut.of(name, each.alias, each.rollout, role))
+    viewer = Viewer(principal, role_of(request.scope))
+    return cut.fill(AliasList, lambda each: AliasOut.of(name, each.alias, each.rollout, viewer))
 
 
 @get(ALIAS, opt=READ, summary="One alias")
@@ -53,7 +58,8 @@ async def get_alias(
     name: FromPath[str],
     alias: FromPath[str],
 ) -> Response[AliasOut]:
-    return _answer(request, name, await services.aliases.get(principal, name, alias), 200)
+    viewer = Viewer(principal, role_of(request.scope))
+    return _answer(viewer, name, await services.aliases.get(principal, name, alias), 200)
 
 
 @put(
@@ -62,6 +68,7 @@ async def get_alias(
     status_code=200,
     summary="Point an alias to a version, or to several by weight",
     responses={201: ResponseSpec(AliasOut, description="It is new.")},
+    dependencies={"conditions": Provide(alias_conditions, sync_to_thread=False)},
 )
 async def put_alias(
     request: AnyRequest,
@@ -71,14 +78,13 @@ async def put_alias(
     name: FromPath[str],
     alias: FromPath[str],
     data: JSONBody[AliasIn],
-    if_match: IfMatch = None,
-    if_none_match: IfNoneMatch = None,
+    conditions: NamedDependency[Conditions],
 ) -> Response[AliasOut]:
     """Every request that comes after this answered meets the new versions only; those in flight end on their
     own. `If-Match`: the ETag that was read, so that nobody undoes what somebody else did."""
-    conditions = Conditions.of(if_match, if_none_match)
     moved, is_new = await services.aliases.put(principal, actor, name, alias, _weights(data), conditions)
-    return _answer(request, name, Pointing(moved, None), 201 if is_new else 200)
+    viewer = Viewer(principal, role_of(request.scope))
+    return _answer(viewer, name, Pointing(moved, None), 201 if is_new else 200)
 
 
 @delete(ALIAS, opt=WRITE, status_code=200, summary="Delete an alias")
@@ -104,8 +110,8 @@ def _weights(data: AliasIn) -> dict[int, int]:
     return {int(version): percent for version, percent in (data.weights or {}).items()}
 
 
-def _answer(request: AnyRequest, name: str, found: Pointing, status: int) -> Response[AliasOut]:
-    body = AliasOut.of(name, found.alias, found.rollout, role_of(request.scope))
+def _answer(viewer: Viewer, name: str, found: Pointing, status: int) -> Response[AliasOut]:
+    body = AliasOut.of(name, found.alias, found.rollout, viewer)
     return Response(body, status_code=status, headers={"etag": revision_tag(body.revision)})
 
 

@@ -10,13 +10,13 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from gateway.actions import TENANT, Call, allowed
+from gateway.actions import TENANT, Call
 from gateway.aliases.moves import shown, weights_of
 from gateway.aliases.spread import MAX_VERSIONS
+from gateway.catalog.allowed import Viewer
 from gateway.catalog.names import MAX_VERSION
 from gateway.models import Alias
 from gateway.paging import Page
-from gateway.principal import Role
 
 Version = Annotated[int, Meta(ge=1, le=MAX_VERSION)]
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -43,14 +43,14 @@ ACTIONS: Final[Mapping[AliasAction, Call]] = {
 }
 
 
-def can_with(alias: Alias, rollout: UUID | None, role: Role | None) -> list[AliasAction]:
+def can_with(adapter: str, alias: Alias, rollout: UUID | None, viewer: Viewer) -> list[AliasAction]:
     """While a rollout has it, it is the rollout's; one of several versions is pointed to one first."""
     without: set[str] = set()
     if rollout is not None:
         without |= ACTIONS.keys()
     elif alias.spread is not None:
         without.add("begin_rollout")
-    return allowed(ACTIONS, role, without=without)
+    return viewer.can_of(ACTIONS, adapter, without)
 
 
 def fields_of(alias: Alias) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class AliasOut(msgspec.Struct, frozen=True, kw_only=True):
     can: list[AliasAction]
 
     @classmethod
-    def of(cls, adapter: str, alias: Alias, rollout: UUID | None, role: Role | None) -> AliasOut:
+    def of(cls, adapter: str, alias: Alias, rollout: UUID | None, viewer: Viewer) -> AliasOut:
         return cls(
             id=f"{adapter}@{alias.name}",
             adapter=adapter,
@@ -86,7 +86,7 @@ class AliasOut(msgspec.Struct, frozen=True, kw_only=True):
             rollout=rollout,
             created_at=alias.created_at,
             updated_at=alias.updated_at,
-            can=can_with(alias, rollout, role),
+            can=can_with(adapter, alias, rollout, viewer),
         )
 
 

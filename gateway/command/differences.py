@@ -49,7 +49,8 @@ def _module(row: dict[str, Any]) -> dict[str, Any]:
 def _figures(module: dict[str, Any] | None) -> str | None:
     if module is None:
         return None
-    return f"rank {module['rank']}, scale {module['scale']:g}, |A| {module['a_norm']:g}, |B| {module['b_norm']:g}"
+    norms = f"|A| {module['a_norm']:g}, |B| {module['b_norm']:g}"
+    return f"rank {module['rank']}, scale {module['scale']:g}, {norms}"
 
 
 def _answer(row: dict[str, Any]) -> dict[str, Any]:

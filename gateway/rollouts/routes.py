@@ -11,6 +11,7 @@ from litestar.params import FromPath, JSONBody
 
 from gateway.access import SCOPE, role_of
 from gateway.audit.service import Actor
+from gateway.catalog.allowed import Viewer
 from gateway.paging import DEFAULT_LIMIT, PageCursor, PageLimit
 from gateway.principal import Principal, Scope
 from gateway.rollouts.repository import NEWEST_FIRST
@@ -34,7 +35,7 @@ async def start_rollout(
     data: JSONBody[RolloutIn],
 ) -> RolloutOut:
     started = await services.rollouts.start(principal, actor, name, data)
-    return RolloutOut.of(name, started, role_of(request.scope))
+    return RolloutOut.of(name, started, Viewer(principal, role_of(request.scope)))
 
 
 @get(ROLLOUTS, opt=READ, summary="Rollouts of an adapter, newest first")
@@ -50,8 +51,8 @@ async def list_rollouts(
     (before,) = NEWEST_FIRST.start(cursor, given) or (None,)
     found = await services.rollouts.list_of(principal, name, before, limit + 1)
     cut = NEWEST_FIRST.cut(found, limit, lambda rollout: (rollout.id,), given)
-    role = role_of(request.scope)
-    return cut.fill(RolloutList, lambda rollout: RolloutOut.of(name, rollout, role))
+    viewer = Viewer(principal, role_of(request.scope))
+    return cut.fill(RolloutList, lambda rollout: RolloutOut.of(name, rollout, viewer))
 
 
 @get(ROLLOUT, opt=READ, summary="One rollout: its figures as they are, and what happened")
@@ -63,7 +64,7 @@ async def get_rollout(
     rollout_id: FromPath[UUID],
 ) -> RolloutOut:
     seen = await services.rollouts.get(principal, name, rollout_id)
-    return RolloutOut.of(name, seen.rollout, role_of(request.scope), seen.events)
+    return RolloutOut.of(name, seen.rollout, Viewer(principal, role_of(request.scope)), seen.events)
 
 
 @post([f"{path}/pause" for path in ROLLOUT], opt=WRITE, status_code=200, summary="Go no step further")
@@ -77,7 +78,7 @@ async def pause_rollout(
 ) -> RolloutOut:
     """It keeps its weight, and still rolls back by itself."""
     changed = await services.rollouts.pause(principal, actor, name, rollout_id)
-    return RolloutOut.of(name, changed, role_of(request.scope))
+    return RolloutOut.of(name, changed, Viewer(principal, role_of(request.scope)))
 
 
 @post([f"{path}/resume" for path in ROLLOUT], opt=WRITE, status_code=200, summary="Go on")
@@ -90,7 +91,7 @@ async def resume_rollout(
     rollout_id: FromPath[UUID],
 ) -> RolloutOut:
     changed = await services.rollouts.resume(principal, actor, name, rollout_id)
-    return RolloutOut.of(name, changed, role_of(request.scope))
+    return RolloutOut.of(name, changed, Viewer(principal, role_of(request.scope)))
 
 
 @post([f"{path}/promote" for path in ROLLOUT], opt=WRITE, status_code=200, summary="End it: the new version")
@@ -103,7 +104,7 @@ async def promote_rollout(
     rollout_id: FromPath[UUID],
 ) -> RolloutOut:
     changed = await services.rollouts.promote(principal, actor, name, rollout_id)
-    return RolloutOut.of(name, changed, role_of(request.scope))
+    return RolloutOut.of(name, changed, Viewer(principal, role_of(request.scope)))
 
 
 @post([f"{path}/rollback" for path in ROLLOUT], opt=WRITE, status_code=200, summary="End it: the old version")
@@ -116,7 +117,7 @@ async def roll_back_rollout(
     rollout_id: FromPath[UUID],
 ) -> RolloutOut:
     changed = await services.rollouts.roll_back(principal, actor, name, rollout_id)
-    return RolloutOut.of(name, changed, role_of(request.scope))
+    return RolloutOut.of(name, changed, Viewer(principal, role_of(request.scope)))
 
 
 handlers = [

@@ -10,12 +10,12 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from gateway.actions import TENANT, Call, allowed
+from gateway.actions import TENANT, Call
+from gateway.catalog.allowed import Viewer
 from gateway.catalog.names import MAX_VERSION, NAME_PATTERN
 from gateway.models import Rollout, RolloutEvent, RolloutState
 from gateway.models.rollout import ACTIVE
 from gateway.paging import Page
-from gateway.principal import Role
 from gateway.proofs.acceptance import Acceptance
 from gateway.rollouts.course import plan_of
 from gateway.rollouts.figures import Figures, Pair
@@ -90,11 +90,12 @@ ACTIONS: Final[Mapping[RolloutAction, Call]] = {
 }
 
 
-def can_with(rollout: Rollout, role: Role | None) -> list[RolloutAction]:
+def can_with(adapter: str, rollout: Rollout, viewer: Viewer) -> list[RolloutAction]:
     """Nothing with one that has ended."""
     if rollout.state not in ACTIVE:
         return []
-    return allowed(ACTIONS, role, without={"resume" if rollout.state == RolloutState.RUNNING else "pause"})
+    without = {"resume" if rollout.state == RolloutState.RUNNING else "pause"}
+    return viewer.can_of(ACTIONS, adapter, without)
 
 
 class RolloutOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +126,7 @@ class RolloutOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(
-        cls, adapter: str, rollout: Rollout, role: Role | None, events: Sequence[RolloutEvent] | None = None
+        cls, adapter: str, rollout: Rollout, viewer: Viewer, events: Sequence[RolloutEvent] | None = None
     ) -> RolloutOut:
         plan, pair = plan_of(rollout), Pair.of_row(rollout.shown)
         return cls(
@@ -147,7 +148,7 @@ class RolloutOut(msgspec.Struct, frozen=True, kw_only=True):
             created_at=rollout.created_at,
             updated_at=rollout.updated_at,
             ended_at=rollout.ended_at,
-            can=can_with(rollout, role),
+            can=can_with(adapter, rollout, viewer),
             events=None if events is None else [RolloutEventOut.of(event) for event in events],
         )
 

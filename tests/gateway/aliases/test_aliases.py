@@ -90,6 +90,10 @@ async def test_an_alias_says_what_its_viewer_may_do(shop: Shop, operator: Operat
     every = ["move", "delete", "begin_rollout"]
     assert can(operator.headers) == {LIVE: every, "spread": ["move", "delete"]}
     assert can(viewer) == {LIVE: [], "spread": []}
+    reads = {"name": "r", "scopes": ["adapters:read"]}
+    key = shop.client.post(f"{root}/keys", json=reads, headers=operator.headers).json()["secret"]
+    own = shop.client.get(f"{shop.url}/aliases/live", headers={"authorization": f"Bearer {key}"})
+    assert own.json()["can"] == []
     begun = shop.post("/rollouts", {"to": 2}).json()
     assert begun["can"] == ["pause", "promote", "roll_back"]
     assert shop.get("/aliases/live").json()["rollout"] == begun["id"]

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select, text
 
 from gateway.catalog import repository as catalog
+from gateway.catalog.allowed import Viewer
 from gateway.catalog.names import LIVE
 from gateway.errors import BadRequest, Conflict, Unprocessable
 from gateway.models import AuditEvent, WebhookEvent
@@ -45,7 +46,7 @@ async def test_it_goes_on_when_a_step_was_held_long_enough_and_met_enough(way: W
     await way.stepper.run_once()
     assert await way.state(rollout) == ("promoted", 2, {2: 100})
     seen = await way.seen(rollout)
-    shown = RolloutOut.of(NAME, seen.rollout, None, seen.events)
+    shown = RolloutOut.of(NAME, seen.rollout, Viewer(way.principal, None), seen.events)
     assert (shown.old.requests, shown.new.requests, shown.new.completion_tokens) == (40, 3, 60)
     assert shown.new.inter_token_ms_p95 == pytest.approx(5, rel=ERROR - 1)
     assert shown.old.inter_token_ms_p95 is None  # no total was told

@@ -2,7 +2,7 @@ import { createRoute, createRouter, redirect } from "@tanstack/react-router";
 import { Failure } from "./api/failure";
 import { Failed, Loading } from "./parts/states";
 import { uiRoot } from "./place";
-import { adapter, ofAdapterRoutes, ofTenantAdaptersRoutes } from "./routes/adapters";
+import { adapter, besideAdapterRoutes, ofAdapterRoutes, ofTenantAdaptersRoutes } from "./routes/adapters";
 import { accountRoutes, doorRoutes } from "./routes/doors";
 import { inside, root, tenant } from "./routes/frame";
 import { platformRoutes, tenantAuditRoutes } from "./routes/platform";
@@ -25,6 +25,7 @@ const routeTree = root.addChildren([
     ...tenantsRoutes,
     tenant.addChildren([...ofTenantRoutes, ...ofTenantAdaptersRoutes, ...tenantAuditRoutes]),
     adapter.addChildren([...ofAdapterRoutes, ...rolloutsRoutes]),
+    ...besideAdapterRoutes,
     ...platformRoutes,
   ]),
 ]);

@@ -14,13 +14,17 @@ export function useAdapter() {
   const path = useAdapterPath();
   return useQuery({
     queryKey: ["tenant", path.tenant, "adapter", path.name],
-    queryFn: () => findAdapter(path),
+    queryFn: () =>
+      findRetiredToo((state) =>
+        heard(api.GET("/api/v1/tenants/{tenant}/adapters/{name}", { params: { path, query: { state } } })),
+      ),
   });
 }
 
-async function findAdapter(path: { tenant: string; name: string }): Promise<Adapter> {
-  const ask = (state: "retired" | null) =>
-    heard(api.GET("/api/v1/tenants/{tenant}/adapters/{name}", { params: { path, query: { state } } }));
+/** What is there, or else what can be restored of it. */
+export async function findRetiredToo<Found>(
+  ask: (state: "retired" | null) => Promise<Found>,
+): Promise<Found> {
   try {
     return await ask(null);
   } catch (error) {
@@ -29,4 +33,20 @@ async function findAdapter(path: { tenant: string; name: string }): Promise<Adap
     }
     throw error;
   }
+}
+
+export const OTHERS = "(other)";
+
+/** Of all adapters of a tenant in one request, which tells the busiest and sums up the others. */
+export function useTraffic(tenant: string): Schemas["RequestMetrics"] | undefined {
+  return useQuery({
+    queryKey: ["tenant", tenant, "traffic", "by-adapter"],
+    queryFn: () =>
+      heard(
+        api.GET("/api/v1/tenants/{tenant}/metrics/requests", {
+          params: { path: { tenant }, query: { window: "24h", step: "1h", by: "adapter" } },
+        }),
+      ),
+    refetchInterval: 60_000,
+  }).data;
 }

@@ -3,6 +3,7 @@ import { Badge } from "@mantine/core";
 const COLORS: Record<string, string> = {
   ready: "teal",
   rejected: "red",
+  lost: "red",
   proving: "blue",
   uploaded: "blue",
   retired: "gray",

@@ -1,8 +1,9 @@
-import { Anchor, Tabs } from "@mantine/core";
+import { Anchor, Button, Group, Tabs } from "@mantine/core";
 import { Link, Outlet, useNavigate, useRouterState } from "@tanstack/react-router";
 import { type ApiCall, Page } from "../parts/page";
 import { Read } from "../parts/states";
 import { type Adapter, useAdapter, useAdapterPath } from "./adapter-data";
+import { PurgeButton, RestoreButton, RetireButton } from "./adapter-end";
 import { VersionState } from "./adapter-state";
 
 /** A tab's value is what follows the adapter's address; that of versions is the address itself. */
@@ -56,6 +57,7 @@ function AdapterFrame({ adapter }: { adapter: Adapter }) {
       <Page
         title={adapter.name}
         aside={<VersionState state={adapter.state} />}
+        actions={<Actions adapter={adapter} />}
         calls={[
           { method: "GET", path: root },
           ...(CALLS[tab] ?? []).map((call) => ({ ...call, path: root + call.path })),
@@ -85,5 +87,21 @@ function AdapterFrame({ adapter }: { adapter: Adapter }) {
         </Tabs>
       </Page>
     </>
+  );
+}
+
+function Actions({ adapter }: { adapter: Adapter }) {
+  const { tenant } = useAdapterPath();
+  return (
+    <Group gap="xs">
+      {adapter.can.includes("upload") && (
+        <Button component={Link} to={`/tenants/${tenant}/upload`} search={{ name: adapter.name } as never}>
+          Upload a version…
+        </Button>
+      )}
+      <RestoreButton can={adapter.can} name={adapter.name} />
+      <RetireButton can={adapter.can} name={adapter.name} />
+      <PurgeButton can={adapter.can} name={adapter.name} />
+    </Group>
   );
 }

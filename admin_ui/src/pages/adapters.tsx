@@ -1,4 +1,4 @@
-import { Anchor, Group, Select, Text } from "@mantine/core";
+import { Anchor, Button, Group, Select, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
@@ -7,6 +7,7 @@ import { TextFilter } from "../parts/filters";
 import { Empty } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
 import type { AdaptersSearch } from "../routes/adapters";
+import { OTHERS, useTraffic } from "./adapter-data";
 import { VersionState } from "./adapter-state";
 import { SharedAdapters } from "./shared-adapters";
 import { useTenant, useTenantId } from "./tenant-data";
@@ -14,11 +15,9 @@ import { useTenant, useTenantId } from "./tenant-data";
 type Adapter = Schemas["AdapterOut"];
 type Traffic = Schemas["RequestMetrics"];
 
-const OTHERS = "(other)";
-
 export function AdaptersPage() {
   const tenant = useTenantId();
-  const name = useTenant().data?.name ?? "TENANT";
+  const found = useTenant().data;
   const search = useSearch({ from: "/inside/tenants/$tenant/adapters" });
   const navigate = useNavigate({ from: "/tenants/$tenant/adapters" });
   const query = {
@@ -39,19 +38,26 @@ export function AdaptersPage() {
   const filtered = search.name !== undefined || search.state !== undefined;
   return (
     <>
-      <Group align="end" gap="sm" mb="md">
-        <TextFilter label="Name begins with" value={search.name} onChange={(name) => filter({ name })} />
-        <Select
-          label="Show"
-          allowDeselect={false}
-          data={[
-            { value: "there", label: "in use" },
-            { value: "retired", label: "retired" },
-          ]}
-          value={search.state ?? "there"}
-          onChange={(state) => filter({ state: state === "retired" ? state : undefined })}
-          w={{ base: "100%", xs: 160 }}
-        />
+      <Group align="end" justify="space-between" mb="md">
+        <Group align="end" gap="sm">
+          <TextFilter label="Name begins with" value={search.name} onChange={(name) => filter({ name })} />
+          <Select
+            label="Show"
+            allowDeselect={false}
+            data={[
+              { value: "there", label: "in use" },
+              { value: "retired", label: "retired" },
+            ]}
+            value={search.state ?? "there"}
+            onChange={(state) => filter({ state: state === "retired" ? state : undefined })}
+            w={{ base: "100%", xs: 160 }}
+          />
+        </Group>
+        {found?.can.includes("upload_adapter") && (
+          <Button component={Link} to={`/tenants/${tenant}/upload`}>
+            Upload an adapter…
+          </Button>
+        )}
       </Group>
       <DataTable
         caption="Adapters, by name"
@@ -65,7 +71,7 @@ export function AdaptersPage() {
           ) : (
             <Empty
               title="There is no adapter yet"
-              command={`motet adapters upload ./my-adapter --tenant ${name}`}
+              command={`motet adapters upload ./my-adapter --tenant ${found?.name ?? "TENANT"}`}
             />
           )
         }
@@ -111,20 +117,6 @@ function Live({ adapter }: { adapter: Adapter }) {
     );
   }
   return <Mono>{`@${live}`}</Mono>;
-}
-
-/** Of all adapters in one request, which tells the busiest and sums up the others. */
-function useTraffic(tenant: string): Traffic | undefined {
-  return useQuery({
-    queryKey: ["tenant", tenant, "traffic", "by-adapter"],
-    queryFn: () =>
-      heard(
-        api.GET("/api/v1/tenants/{tenant}/metrics/requests", {
-          params: { path: { tenant }, query: { window: "24h", step: "1h", by: "adapter" } },
-        }),
-      ),
-    refetchInterval: 60_000,
-  }).data;
 }
 
 function Requests({ of, in: traffic }: { of: string; in: Traffic | undefined }) {

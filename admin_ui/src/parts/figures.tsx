@@ -26,6 +26,14 @@ export function bytesText(bytes: number): string {
   return `${sizes.format(value)}\u00a0${SIZES[unit]}`;
 }
 
+const figures = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3 });
+
+/** A measured number, to three digits; powers of ten where it is very small or large. */
+export function numberText(value: number): string {
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : figures.format(value);
+}
+
 /** Exact on hover. */
 export function Bytes({ value }: { value: number }) {
   return (

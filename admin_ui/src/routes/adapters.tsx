@@ -44,5 +44,28 @@ const adapterVersions = createRoute({
   component: lazyRouteComponent(() => import("../pages/adapter-versions"), "AdapterVersions"),
 });
 
+const upload = createRoute({
+  getParentRoute: () => inside,
+  path: "/tenants/$tenant/upload",
+  validateSearch: (search: Record<string, unknown>): { name?: string } => ({ name: text(search.name) }),
+  component: lazyRouteComponent(() => import("../pages/upload"), "UploadPage"),
+});
+
+const version = createRoute({
+  getParentRoute: () => adapter,
+  path: "/versions/$number",
+  component: lazyRouteComponent(() => import("../pages/version"), "VersionPage"),
+});
+
+const purge = createRoute({
+  getParentRoute: () => inside,
+  path: "/tenants/$tenant/adapters/$name/purge",
+  validateSearch: (search: Record<string, unknown>): { version?: number } => ({
+    version: Number.isInteger(search.version) ? Number(search.version) : undefined,
+  }),
+  component: lazyRouteComponent(() => import("../pages/purge"), "PurgePage"),
+});
+
 export const ofTenantAdaptersRoutes = [adapters] as const;
-export const ofAdapterRoutes = [adapterVersions] as const;
+export const ofAdapterRoutes = [adapterVersions, version] as const;
+export const besideAdapterRoutes = [upload, purge] as const;

@@ -1,0 +1,246 @@
+import { Button, Checkbox } from "@mantine/core";
+import { notifications } from "@mantine/notifications";
+import { type QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import { api, heard, type Schemas } from "../api/client";
+import { Confirm } from "../parts/confirm";
+import { bytesText, countText } from "../parts/figures";
+import { OTHERS, useAdapterPath, useTraffic } from "./adapter-data";
+
+type Version = Schemas["VersionOut"];
+
+interface Props {
+  can: readonly string[];
+  name: string;
+  /** Absent: the whole adapter, with all its versions. */
+  version?: Version;
+}
+
+const COUNTED = 200; // versions that a confirmation counts
+
+async function tellAll(client: QueryClient, tenant: string, name: string): Promise<void> {
+  await client.invalidateQueries({ queryKey: ["tenant", tenant, "adapter", name] });
+  await client.invalidateQueries({ queryKey: ["tenant", tenant, "adapters"] });
+}
+
+export function RetireButton(props: Props) {
+  const [asking, setAsking] = useState(false);
+  if (!props.can.includes("retire")) {
+    return null;
+  }
+  return (
+    <>
+      <Button color="red" variant="light" onClick={() => setAsking(true)}>
+        Retire…
+      </Button>
+      {asking && <Retire {...props} onClose={() => setAsking(false)} />}
+    </>
+  );
+}
+
+function Retire({ name, version, onClose }: Props & { onClose: () => void }) {
+  const { tenant } = useAdapterPath();
+  const client = useQueryClient();
+  const target = version?.id ?? name;
+  const stops = useStops(name, version, null);
+  const days = useDaysKept();
+  return (
+    <Confirm
+      title={`Retire ${target}`}
+      effect={`${stops} What runs on it may finish. It can be restored for ${days}.`}
+      typed={target}
+      action="Retire"
+      onConfirm={async () => {
+        if (version === undefined) {
+          const params = { path: { tenant, name } };
+          await heard(api.DELETE("/api/v1/tenants/{tenant}/adapters/{name}", { params }));
+        } else {
+          const params = { path: { tenant, name, number: version.version } };
+          await heard(api.DELETE("/api/v1/tenants/{tenant}/adapters/{name}/versions/{number}", { params }));
+        }
+        await tellAll(client, tenant, name);
+      }}
+      onClose={onClose}
+    />
+  );
+}
+
+export function PurgeButton(props: Props) {
+  const [asking, setAsking] = useState(false);
+  if (!props.can.includes("purge")) {
+    return null;
+  }
+  return (
+    <>
+      <Button color="red" variant="light" onClick={() => setAsking(true)}>
+        Purge…
+      </Button>
+      {asking && <Purge {...props} onClose={() => setAsking(false)} />}
+    </>
+  );
+}
+
+function Purge({ name, version, onClose }: Props & { onClose: () => void }) {
+  const { tenant } = useAdapterPath();
+  const client = useQueryClient();
+  const navigate = useNavigate();
+  const target = version?.id ?? name;
+  const stops = useStops(name, version, "retired");
+  return (
+    <Confirm
+      title={`Purge ${target} for good`}
+      effect={`${stops} Its bytes leave the store and every replica. Nobody brings them back.`}
+      typed={target}
+      action="Purge"
+      onConfirm={async () => {
+        const body = { confirm: target };
+        if (version === undefined) {
+          const params = { path: { tenant, name } };
+          await heard(api.POST("/api/v1/tenants/{tenant}/adapters/{name}/purge", { params, body }));
+        } else {
+          const params = { path: { tenant, name, number: version.version } };
+          await heard(
+            api.POST("/api/v1/tenants/{tenant}/adapters/{name}/versions/{number}/purge", { params, body }),
+          );
+        }
+        await navigate({
+          to: `/tenants/${tenant}/adapters/${name}/purge`,
+          search: version === undefined ? {} : { version: version.version },
+        } as never);
+        await tellAll(client, tenant, name);
+      }}
+      onClose={onClose}
+    />
+  );
+}
+
+/** What ends, in numbers: of one version what is known of it, of an adapter all its versions, counted first. */
+function useStops(name: string, version: Version | undefined, more: "retired" | null): string {
+  const { tenant } = useAdapterPath();
+  const [there, retired] = [
+    useVersions(tenant, name, null, version),
+    useVersions(tenant, name, more, version),
+  ];
+  const traffic = useTraffic(tenant);
+  const versions = version === undefined ? [...there, ...(more === null ? [] : retired)] : [version];
+  const bytes = versions.reduce((sum, each) => sum + each.bytes, 0);
+  const aliases = new Set(versions.flatMap((each) => each.aliases));
+  const found = traffic?.data.find((series) => series.key === name)?.total.requests;
+  const known =
+    traffic !== undefined && (found !== undefined || !traffic.data.some(({ key }) => key === OTHERS));
+  const many = version === undefined && versions.length >= COUNTED ? "at least " : "";
+  const asked = known
+    ? `, which had ${countText(found ?? 0, plural(found ?? 0, "request"))} in the last 24 h`
+    : "";
+  return (
+    `Ends ${many}${countText(versions.length, plural(versions.length, "version"))} of ${bytesText(bytes)}` +
+    ` and ${countText(aliases.size, aliases.size === 1 ? "alias" : "aliases")}` +
+    `${aliases.size > 0 ? ` (${[...aliases].sort().join(", ")})` : ""} of ${name}${asked}.`
+  );
+}
+
+function useVersions(
+  tenant: string,
+  name: string,
+  state: "retired" | null,
+  version: Version | undefined,
+): Version[] {
+  const query = { limit: COUNTED, state };
+  const found = useQuery({
+    queryKey: ["tenant", tenant, "adapter", name, "versions", query],
+    queryFn: () =>
+      heard(
+        api.GET("/api/v1/tenants/{tenant}/adapters/{name}/versions", {
+          params: { path: { tenant, name }, query },
+        }),
+      ),
+    enabled: version === undefined,
+    retry: false, // 404: it has none of these
+  });
+  return found.data?.data ?? [];
+}
+
+function useDaysKept(): string {
+  const { tenant } = useAdapterPath();
+  const rules = useQuery({
+    queryKey: ["tenant", tenant, "retention"],
+    queryFn: () => heard(api.GET("/api/v1/tenants/{tenant}/retention", { params: { path: { tenant } } })),
+  });
+  const days = rules.data?.rules.find((rule) => rule.kind === "retired_adapters")?.days;
+  return days === undefined ? "the tenant's retention" : countText(days, plural(days, "day"));
+}
+
+function plural(count: number, one: string): string {
+  return count === 1 ? one : `${one}s`;
+}
+
+interface RestoreProps {
+  can: readonly string[];
+  name: string;
+  number?: number;
+}
+
+export function RestoreButton({ can, name, number }: RestoreProps) {
+  const [asking, setAsking] = useState(false);
+  const [aliases, setAliases] = useState(true);
+  const { tenant } = useAdapterPath();
+  const client = useQueryClient();
+  if (!can.includes("restore")) {
+    return null;
+  }
+  const restore = async () => {
+    const body = { aliases };
+    const made = await heard(
+      number === undefined
+        ? api.POST("/api/v1/tenants/{tenant}/adapters/{name}/restore", {
+            params: { path: { tenant, name } },
+            body,
+          })
+        : api.POST("/api/v1/tenants/{tenant}/adapters/{name}/versions/{number}/restore", {
+            params: { path: { tenant, name, number } },
+            body,
+          }),
+    );
+    notifications.show({ message: told(made) });
+    await tellAll(client, tenant, name);
+  };
+  return (
+    <>
+      <Button onClick={() => setAsking(true)}>Restore…</Button>
+      {asking && (
+        <Confirm
+          title={`Restore ${number === undefined ? name : `${name}@${number}`}`}
+          effect={
+            number === undefined
+              ? "All its retired versions come back as they were."
+              : "It comes back as it was when it was retired."
+          }
+          action="Restore"
+          dangerous={false}
+          onConfirm={restore}
+          onClose={() => setAsking(false)}
+        >
+          <Checkbox
+            label="Aliases that pointed to it, and are free, point to it again"
+            checked={aliases}
+            onChange={(event) => setAliases(event.currentTarget.checked)}
+          />
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+function told({ versions, gone, aliases, aliases_left }: Schemas["RestoredOut"]): string {
+  const back = Object.keys(aliases);
+  const left = Object.keys(aliases_left);
+  return [
+    `Back: ${versions.map(({ id }) => id).join(", ")}.`,
+    back.length > 0 ? `Aliases again: ${back.join(", ")}.` : "",
+    left.length > 0 ? `Not moved: ${left.join(", ")}.` : "",
+    gone.length > 0 ? `Gone from the store: ${gone.join(", ")}.` : "",
+  ]
+    .filter(Boolean)
+    .join(" ");
+}

@@ -29,6 +29,7 @@ from gateway.catalog import routes as catalog
 from gateway.client_address import TrustedProxies
 from gateway.config import Settings
 from gateway.cors import Cors, origins_of
+from gateway.differences import routes as differences
 from gateway.draining import Leaving
 from gateway.envelope import Envelope, request_id_of
 from gateway.events import routes as events
@@ -76,6 +77,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *catalog.handlers,
     *uploads.handlers,
     *proofs.handlers,
+    *differences.handlers,
     *aliases.handlers,
     *rollouts.handlers,
     *retirement.handlers,

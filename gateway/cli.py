@@ -20,6 +20,7 @@ from gateway.command.api import CommandFailed, segment
 from gateway.command.audit import audit
 from gateway.command.bases import bases
 from gateway.command.billing import billing
+from gateway.command.differences import differences
 from gateway.command.keys import keys
 from gateway.command.leaving import leaving
 from gateway.command.limits import limits
@@ -48,6 +49,7 @@ adapters = typer.Typer(
 tenants.add_typer(leaving)
 adapters.command("upload")(upload_adapter)
 adapters.add_typer(retirement)
+adapters.add_typer(differences)
 adapters.add_typer(sharing)
 app.add_typer(tenants, name="tenants")
 app.add_typer(keys, name="keys")

@@ -123,6 +123,7 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("DELETE", f"{_TENANT}/uploads/{{upload_id}}"): DEVELOPERS,
     ("GET", f"{_TENANT}/adapters/{{name}}/versions/{{number}}/proof"): READERS,
     ("POST", f"{_TENANT}/adapters/{{name}}/versions/{{number}}/proof"): DEVELOPERS,
+    ("GET", f"{_TENANT}/adapters/{{name}}/versions/{{number}}/diff/{{other}}"): READERS,
     ("GET", f"{_TENANT}/adapters/{{name}}/aliases"): READERS,
     ("GET", f"{_TENANT}/adapters/{{name}}/aliases/{{alias}}"): READERS,
     ("PUT", f"{_TENANT}/adapters/{{name}}/aliases/{{alias}}"): DEVELOPERS,

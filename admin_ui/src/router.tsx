@@ -6,6 +6,7 @@ import { adapter, besideAdapterRoutes, ofAdapterRoutes, ofTenantAdaptersRoutes }
 import { accountRoutes, doorRoutes } from "./routes/doors";
 import { inside, root, tenant } from "./routes/frame";
 import { platformRoutes, tenantAuditRoutes } from "./routes/platform";
+import { rolloutsRoutes } from "./routes/rollouts";
 import { ofTenantRoutes, tenantsRoutes } from "./routes/tenants";
 
 const home = createRoute({
@@ -23,7 +24,7 @@ const routeTree = root.addChildren([
     ...accountRoutes,
     ...tenantsRoutes,
     tenant.addChildren([...ofTenantRoutes, ...ofTenantAdaptersRoutes, ...tenantAuditRoutes]),
-    adapter.addChildren([...ofAdapterRoutes]),
+    adapter.addChildren([...ofAdapterRoutes, ...rolloutsRoutes]),
     ...besideAdapterRoutes,
     ...platformRoutes,
   ]),

@@ -76,6 +76,14 @@ async def remove(session: TenantWrite, alias: Alias) -> None:
     await session.flush()
 
 
+async def active_rollouts(session: TenantRead, adapter_id: UUID) -> dict[str, UUID]:
+    """Alias → the rollout that steps it."""
+    query = select(Rollout.alias, Rollout.id).where(
+        Rollout.adapter_id == adapter_id, Rollout.state.in_(ACTIVE)
+    )
+    return {row.alias: row.id for row in await session.execute(query)}
+
+
 async def active_rollout(session: TenantRead, adapter_id: UUID, alias: str) -> UUID | None:
     """The rollout that steps the alias."""
     query = select(Rollout.id).where(

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from gateway.aliases import repository
 from gateway.aliases.moves import drop, move, weights_of
+from gateway.aliases.schemas import fields_of
 from gateway.aliases.spread import MAX_VERSIONS, PERCENT
 from gateway.audit.service import Actor
 from gateway.catalog import repository as catalog
@@ -17,7 +19,8 @@ from gateway.catalog.names import MAX_VERSION, is_name
 from gateway.catalog.policy import Action, may
 from gateway.catalog.repository import Line
 from gateway.db import Database, TenantRead, TenantWrite
-from gateway.errors import BadRequest, Conflict, NotFound, PreconditionFailed
+from gateway.edits import UNCONDITIONAL, Conditions, revision_tag
+from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.models import Adapter, Alias
 from gateway.principal import Principal, TenantId
 from gateway.tenants.epochs import Epochs
@@ -27,22 +30,11 @@ MAX_ALIASES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """What the caller says it read. `revision` None: whatever it is; `absent`: there must be none."""
+class Pointing:
+    """An alias, and the rollout that steps it."""
 
-    revision: int | None = None
-    absent: bool = False
-
-    def check(self, alias: Alias | None) -> None:
-        """Raises `PreconditionFailed`."""
-        wrong = alias is not None if self.absent else False
-        if self.revision is not None and (alias is None or alias.revision != self.revision):
-            wrong = True
-        if wrong:
-            raise PreconditionFailed("The alias has changed since it was read. Read it again.")
-
-
-ANY: Final = Expected()
+    alias: Alias
+    rollout: UUID | None
 
 
 class Aliases:
@@ -54,18 +46,20 @@ class Aliases:
         self._hints = hints
         self._base_id = base_id
 
-    async def list_of(self, principal: Principal, name: str, after: str, limit: int) -> Sequence[Alias]:
+    async def list_of(self, principal: Principal, name: str, after: str, limit: int) -> Sequence[Pointing]:
         """By name, after the name `after`; raises `NotFound` for the adapter."""
         async with seen_adapter(self._database, principal, self._base_id, name) as (session, adapter):
-            return await repository.list_aliases(session, adapter.id, after, limit)
+            found = await repository.list_aliases(session, adapter.id, after, limit)
+            rollouts = await repository.active_rollouts(session, adapter.id)
+        return [Pointing(alias, rollouts.get(alias.name)) for alias in found]
 
-    async def get(self, principal: Principal, name: str, alias: str) -> Alias:
+    async def get(self, principal: Principal, name: str, alias: str) -> Pointing:
         """Raises `NotFound`."""
         async with seen_adapter(self._database, principal, self._base_id, name) as (session, adapter):
             found = await repository.find(session, adapter.id, alias) if is_alias(alias) else None
-        if found is None:
-            raise alias_not_found(name, alias)
-        return found
+            if found is None:
+                raise alias_not_found(name, alias)
+            return Pointing(found, await repository.active_rollout(session, adapter.id, alias))
 
     async def put(
         self,
@@ -74,7 +68,7 @@ class Aliases:
         name: str,
         alias: str,
         weights: Mapping[int, int],
-        expected: Expected = ANY,
+        conditions: Conditions = UNCONDITIONAL,
     ) -> tuple[Alias, bool]:
         """Points it to `weights`, and whether it is new. Requests that are in flight stay with their version;
         none that comes after this returned meets one that is not in `weights`.
@@ -87,7 +81,7 @@ class Aliases:
             if not is_alias(alias):
                 raise BadRequest("An alias is a name, and no number.", param="alias", code="invalid_alias")
             before = await repository.find(session, adapter.id, alias)
-            expected.check(before)
+            _require(conditions, before)
             await require_no_rollout(session, adapter, alias)
             ready = await require_ready(session, adapter, weights)
             if before is not None and weights_of(before) == dict(weights):
@@ -102,14 +96,19 @@ class Aliases:
         return moved, before is None
 
     async def delete(
-        self, principal: Principal, actor: Actor, name: str, alias: str, expected: Expected = ANY
+        self,
+        principal: Principal,
+        actor: Actor,
+        name: str,
+        alias: str,
+        conditions: Conditions = UNCONDITIONAL,
     ) -> None:
         """Raises as `put` does."""
         async with self._changed(principal, name) as (session, adapter):
             found = await repository.find(session, adapter.id, alias) if is_alias(alias) else None
             if found is None:
                 raise alias_not_found(name, alias)
-            expected.check(found)
+            _require(conditions, found)
             await require_no_rollout(session, adapter, alias)
             epoch = await drop(session, actor, adapter, found)
         await self._epochs.publish(principal.tenant, epoch)
@@ -148,6 +147,14 @@ async def locked_adapter(
         if adapter is None or await catalog.find_adapter(session, line, name) is None:
             raise adapter_not_found(name)
         yield session, adapter
+
+
+def _require(conditions: Conditions, alias: Alias | None) -> None:
+    """Raises `PreconditionFailed`."""
+    if alias is None:
+        conditions.require(None)
+    else:
+        conditions.require(fields_of(alias), revision_tag(alias.revision))
 
 
 def is_alias(text: str) -> bool:

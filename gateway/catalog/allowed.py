@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gateway.actions import TENANT, Call, allowed
+from gateway.actions import TENANT, Call, Name, allowed
 from gateway.catalog.policy import Action, may
 from gateway.catalog.repository import AdapterRow
 from gateway.models import AdapterVersion, VersionState
@@ -23,6 +23,7 @@ AdapterAction = Literal[
     "remove_alias",
     "list_rollouts",
     "begin_rollout",
+    "compare",
     "read_limits",
     "change_limits",
     "read_placement",
@@ -44,6 +45,7 @@ ADAPTER_ACTIONS: Final[Mapping[AdapterAction, Call]] = {
     "remove_alias": Call("DELETE", f"{_ADAPTER}/aliases/{{alias}}"),
     "list_rollouts": Call("GET", f"{_ADAPTER}/rollouts"),
     "begin_rollout": Call("POST", f"{_ADAPTER}/rollouts"),
+    "compare": Call("GET", f"{_ADAPTER}/versions/{{number}}/diff/{{other}}"),
     "read_limits": Call("GET", f"{_ADAPTER}/limits"),
     "change_limits": Call("PATCH", f"{_ADAPTER}/limits"),
     "read_placement": Call("GET", f"{_ADAPTER}/placement"),
@@ -59,7 +61,7 @@ _OF_WHAT_IS_THERE: Final = frozenset(
     {
         *("retire", "list_aliases", "move_alias", "remove_alias", "list_rollouts", "begin_rollout"),
         *("read_placement", "change_placement", "end_placement", "list_shares", "share", "end_share"),
-        *("read_limits", "change_limits"),
+        *("read_limits", "change_limits", "compare"),
     }
 )
 """Refused once all versions are retired."""
@@ -102,6 +104,10 @@ class Viewer:
         if version.state == VersionState.REJECTED and version.ready_at is None:
             without |= {"prove"}  # its bytes are gone
         return allowed(VERSION_ACTIONS, self.role, without=without)
+
+    def can_of(self, actions: Mapping[Name, Call], adapter: str, without: Collection[str] = ()) -> list[Name]:
+        """Of actions on what belongs to the adapter: its aliases, its rollouts."""
+        return allowed(actions, self.role, without={*without, *self._never(actions, adapter)})
 
     def _never(self, actions: Mapping[str, Call], name: str) -> set[str]:
         """What a key's scopes and models rule out; an account's role has its own say."""

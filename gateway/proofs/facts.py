@@ -11,6 +11,7 @@ import msgspec
 
 from adapters.base import BaseSpec
 from adapters.proof import Examined, ModuleFigures
+from gateway.catalog.parts import CONFIG_PART
 
 _DEVICE_BYTES: Final = 2  # of a value: bf16
 
@@ -47,6 +48,7 @@ class Facts(msgspec.Struct, frozen=True):
     bytes_by_tier: TierBytes
     values: ValueFacts
     modules: list[ModuleFigures]
+    config: str | None = None  # adapter_config.json as it came; null: stored before this was kept
 
 
 def facts_of(examined: Examined, base: BaseSpec, files: Mapping[str, Path], packed_bytes: int) -> Facts:
@@ -69,4 +71,5 @@ def facts_of(examined: Examined, base: BaseSpec, files: Mapping[str, Path], pack
             delta_bound=min(sum(each.delta_bound for each in figures), 1e300),
         ),
         modules=list(figures),
+        config=files[CONFIG_PART].read_text(encoding="utf-8"),
     )

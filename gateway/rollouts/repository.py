@@ -17,7 +17,7 @@ from gateway.models.rollout import ACTIVE
 from gateway.paging import ById, Order
 from gateway.principal import TenantId
 from gateway.rollouts.figures import Figures
-from gateway.traffic.histograms import EDGES, NUM_BUCKETS, trimmed
+from gateway.traffic.histograms import EDGES
 
 NEWEST_FIRST: Order[ById] = Order("rollouts", UUID)
 MAX_EVENTS: Final = 200
@@ -33,7 +33,9 @@ _FIGURES = text(
              bool_or(outcome = 'not_finite') AS not_finite,
              sum(prompt_tokens) AS prompt, sum(completion_tokens) AS completion,
              min(greatest(0, ttft_ms - coalesce(load_ms, 0))) FILTER (WHERE outcome = 'finished') AS ttft,
-             bool_or(outcome = 'finished' AND cached_tokens * 2 >= prompt_tokens) AS warm
+             bool_or(outcome = 'finished' AND cached_tokens * 2 >= prompt_tokens) AS warm,
+             min((total_ms - ttft_ms)::float8 / nullif(completion_tokens - 1, 0))
+               FILTER (WHERE outcome = 'finished' AND completion_tokens > 1 AND total_ms >= ttft_ms) AS gap
         FROM usage_ledger
        WHERE tenant_id = :tenant AND ended_at >= :start AND ended_at < :stop
          AND base_id = :base AND adapter_name = :name AND adapter_version = ANY(:versions)
@@ -42,10 +44,11 @@ _FIGURES = text(
       HAVING bool_or(outcome NOT IN ('aborted', 'refused', 'taken_over'))
     )
     SELECT version, warm, coalesce(width_bucket(ttft::float8, CAST(:edges AS float8[])), -1) AS bucket,
+           coalesce(width_bucket(gap, CAST(:edges AS float8[])), -1) AS gap_bucket,
            count(*) AS requests, count(*) FILTER (WHERE NOT finished) AS failed,
            count(*) FILTER (WHERE not_finite) AS not_finite,
            sum(prompt) AS prompt, sum(completion) AS completion
-      FROM ended GROUP BY version, warm, bucket
+      FROM ended GROUP BY version, warm, bucket, gap_bucket
     """
 )
 """A request whose attempts all failed, failed. What clients cut, and what could not be served to anybody, is
@@ -150,16 +153,20 @@ async def figures(
     )
     found = {version: Figures() for version in versions}
     for row in rows.mappings():
-        buckets = [0] * NUM_BUCKETS
-        if row["bucket"] >= 0:
-            buckets[row["bucket"]] = row["requests"]
+        times = _histogram(row["bucket"], row["requests"])
         found[row["version"]] += Figures(
             requests=row["requests"],
             failed=row["failed"],
             not_finite=row["not_finite"],
             prompt_tokens=int(row["prompt"]),
             completion_tokens=int(row["completion"]),
-            ttft=[] if row["warm"] else trimmed(buckets),
-            ttft_warm=trimmed(buckets) if row["warm"] else [],
+            ttft=[] if row["warm"] else times,
+            ttft_warm=times if row["warm"] else [],
+            inter_token=_histogram(row["gap_bucket"], row["requests"]),
         )
     return found
+
+
+def _histogram(bucket: int, count: int) -> list[int]:
+    """Of one bucket; -1: nothing was measured."""
+    return [] if bucket < 0 else [*(0 for _ in range(bucket)), count]

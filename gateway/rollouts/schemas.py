@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 
+from gateway.actions import TENANT, Call
+from gateway.catalog.allowed import Viewer
 from gateway.catalog.names import MAX_VERSION, NAME_PATTERN
-from gateway.models import Rollout, RolloutEvent
+from gateway.models import Rollout, RolloutEvent, RolloutState
+from gateway.models.rollout import ACTIVE
 from gateway.paging import Page
 from gateway.proofs.acceptance import Acceptance
 from gateway.rollouts.course import plan_of
@@ -42,6 +45,8 @@ class FiguresOut(msgspec.Struct, frozen=True, kw_only=True):
     not_finite: int
     ttft_ms_p50: float | None
     ttft_ms_p95: float | None
+    inter_token_ms_p50: float | None
+    inter_token_ms_p95: float | None
     prompt_tokens: int
     completion_tokens: int
 
@@ -55,6 +60,8 @@ class FiguresOut(msgspec.Struct, frozen=True, kw_only=True):
             not_finite=figures.not_finite,
             ttft_ms_p50=figures.ttft_ms(0.5),
             ttft_ms_p95=figures.ttft_ms(0.95),
+            inter_token_ms_p50=figures.inter_token_ms(0.5),
+            inter_token_ms_p95=figures.inter_token_ms(0.95),
             prompt_tokens=figures.prompt_tokens,
             completion_tokens=figures.completion_tokens,
         )
@@ -73,8 +80,27 @@ class RolloutEventOut(msgspec.Struct, frozen=True, kw_only=True):
         return cls(event=event.kind, actor=event.actor, details=event.details, at=event.created_at)
 
 
+RolloutAction = Literal["pause", "resume", "promote", "roll_back"]
+ROLLOUT: Final = f"{TENANT}/adapters/{{name}}/rollouts/{{rollout_id}}"
+ACTIONS: Final[Mapping[RolloutAction, Call]] = {
+    "pause": Call("POST", f"{ROLLOUT}/pause"),
+    "resume": Call("POST", f"{ROLLOUT}/resume"),
+    "promote": Call("POST", f"{ROLLOUT}/promote"),
+    "roll_back": Call("POST", f"{ROLLOUT}/rollback"),
+}
+
+
+def can_with(adapter: str, rollout: Rollout, viewer: Viewer) -> list[RolloutAction]:
+    """Nothing with one that has ended."""
+    if rollout.state not in ACTIVE:
+        return []
+    without = {"resume" if rollout.state == RolloutState.RUNNING else "pause"}
+    return viewer.can_of(ACTIONS, adapter, without)
+
+
 class RolloutOut(msgspec.Struct, frozen=True, kw_only=True):
-    """`old` since the rollout began to move its alias, `new` since its present step did."""
+    """`old` since the rollout began to move its alias, `new` since its present step did. `can`: what whoever
+    asks may do with it."""
 
     id: UUID
     object: Literal["adapter.rollout"] = "adapter.rollout"
@@ -95,10 +121,13 @@ class RolloutOut(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None
+    can: list[RolloutAction]
     events: list[RolloutEventOut] | None = None  # of one that was asked for alone; oldest first
 
     @classmethod
-    def of(cls, adapter: str, rollout: Rollout, events: Sequence[RolloutEvent] | None = None) -> RolloutOut:
+    def of(
+        cls, adapter: str, rollout: Rollout, viewer: Viewer, events: Sequence[RolloutEvent] | None = None
+    ) -> RolloutOut:
         plan, pair = plan_of(rollout), Pair.of_row(rollout.shown)
         return cls(
             id=rollout.id,
@@ -119,6 +148,7 @@ class RolloutOut(msgspec.Struct, frozen=True, kw_only=True):
             created_at=rollout.created_at,
             updated_at=rollout.updated_at,
             ended_at=rollout.ended_at,
+            can=can_with(adapter, rollout, viewer),
             events=None if events is None else [RolloutEventOut.of(event) for event in events],
         )
 

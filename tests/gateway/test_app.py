@@ -45,6 +45,7 @@ def concrete(path: str) -> str:
     values = {
         "tenant": str(uuid4()),
         "number": "1",
+        "other": "2",
         "version": "1",
         "request_id": str(uuid4()),
         "endpoint_id": str(uuid4()),

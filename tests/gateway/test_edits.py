@@ -9,12 +9,14 @@ import pytest
 from litestar.testing import TestClient
 
 from gateway.admin_auth import schemas as accounts
+from gateway.aliases import schemas as aliases
 from gateway.api_keys import schemas as keys
 from gateway.edits import require_match, tag_of
 from gateway.errors import PreconditionFailed
 from gateway.principal import Role
 from gateway.replicas import schemas as replicas
 from gateway.roles import ROLES
+from gateway.rollouts import schemas as rollouts
 from gateway.tenants import schemas as tenants
 from tests.gateway.conftest import Operator
 
@@ -32,7 +34,8 @@ def test_a_tag_is_of_values_not_of_their_order() -> None:
 
 
 def test_every_action_is_a_route_of_the_table() -> None:
-    for actions in (accounts.ACTIONS, tenants.ACTIONS, keys.ACTIONS, replicas.ACTIONS):
+    nouns = (accounts, tenants, keys, replicas, aliases, rollouts)
+    for actions in (noun.ACTIONS for noun in nouns):
         assert not [call for call in actions.values() if tuple(call) not in ROLES]
 
 

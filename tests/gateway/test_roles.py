@@ -50,7 +50,7 @@ def test_operators_reach_everything_and_others_nothing_that_is_of_no_tenant() ->
 
 def concrete(path: str, tenant: str) -> str:
     """The tenant is real, whatever else is named is nobody's."""
-    values = {"tenant": tenant, "number": "1", "version": "1"}
+    values = {"tenant": tenant, "number": "1", "other": "2", "version": "1"}
     ids = ["recipient", "member_id", "replica", "request_id", "endpoint_id", "delivery_id", "upload_id"]
     values |= dict.fromkeys([*ids, "rollout_id", "check_id"], str(uuid4()))
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "x"), path)

@@ -10,7 +10,9 @@ gateway before it, and about nothing else. What it counts:
 
 Asked to prove an adapter, it says that all is well, at once: it has looked at nothing.
 
-`GET /fake/figures`: what it saw that no journal tells, for the runs that ask for it.
+`GET /fake/figures`: what it saw that no journal tells, for the runs that ask for it. `POST /fake/broken`
+`{"artefact", "outcome"}`: from here on, that adapter's requests end so (`failed`, `not_finite`), without a word;
+null: as all others do.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ class Attempt:
     stream: bool
     arrived_at: float
     began_at: float | None = None  # had a place
+    first_at: float | None = None  # its first token
+    ended_at: float | None = None
     completion: int = 0
     outcome: str | None = None
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,11 +69,19 @@ class Attempt:
     def trailer(self) -> dict[str, Any]:
         return {
             "usage": {"prompt": self.prompt, "completion": self.completion, "cached": 0},
-            "timings": {"queue_ms": 0.0, "load_ms": 0.0, "ttft_ms": 0.0, "total_ms": 0.0},
+            "timings": {
+                "queue_ms": 0.0,
+                "load_ms": 0.0,
+                "ttft_ms": self._ms_to(self.first_at),
+                "total_ms": self._ms_to(self.ended_at),
+            },
             "tier": "base",
             "outcome": self.outcome,
             "reason": "",
         }
+
+    def _ms_to(self, at: float | None) -> float:
+        return 0.0 if at is None else (at - self.arrived_at) * 1000
 
 
 class BrokenOff(Exception):
@@ -92,6 +104,7 @@ class FakeReplica:
         self.most_at_a_time: dict[str, int] = defaultdict(int)
         self.releases: list[float] = []
         self.begun: list[tuple[str, str, float, float]] = []  # tenant, client's id, arrived, began
+        self.broken: dict[str, str] = {}  # artefact → how its requests end
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=16 * 1024 * 1024, middlewares=[self._guard])
@@ -105,6 +118,7 @@ class FakeReplica:
         app.router.add_get("/internal/journal", self.read_journal)
         app.router.add_get("/readyz", _nothing)
         app.router.add_get("/fake/figures", self.figures)
+        app.router.add_post("/fake/broken", self.break_artefact)
         return app
 
     @web.middleware
@@ -125,6 +139,8 @@ class FakeReplica:
             return web.json_response({"error": {**error, "code": "conflict"}}, status=409)
         attempt = self._admit(request, body)
         try:
+            if (outcome := self.broken.get(attempt.headers.get("x-motet-artefact", ""))) is not None:
+                return self._ended_badly(attempt, outcome)
             if attempt.stream:
                 return await self._streamed(request, attempt, body)
             return await self._whole(request, attempt, body)
@@ -186,10 +202,19 @@ class FakeReplica:
         if attempt.aborted.is_set():
             return False
         attempt.completion += 1
+        attempt.first_at = attempt.first_at or time.time()
         lot = zlib.crc32(f"{attempt.request}{attempt.number}{attempt.completion}".encode())
         if self.behaviour.broken and lot % (1000 * attempt.wanted) < self.behaviour.broken:
             raise BrokenOff
         return True
+
+    def _ended_badly(self, attempt: Attempt, outcome: str) -> web.Response:
+        """As an engine says that its adapter is at fault."""
+        self._end(attempt, outcome)
+        error = {"message": outcome, "type": "server_error", "param": None, "code": "adapter_unavailable"}
+        return web.json_response(
+            {"error": error}, status=503, headers={"x-motet-trailer": json.dumps(attempt.trailer)}
+        )
 
     async def _whole(self, _: web.Request, attempt: Attempt, body: dict[str, Any]) -> web.StreamResponse:
         async with self._place(attempt):
@@ -231,7 +256,7 @@ class FakeReplica:
         """Its one line in the journal."""
         if attempt.outcome is not None:
             return
-        attempt.outcome = outcome
+        attempt.outcome, attempt.ended_at = outcome, time.time()
         named = attempt.headers
         self.journal.append(
             {
@@ -280,6 +305,14 @@ class FakeReplica:
         lines = self.journal[after : after + limit]
         following = lines[-1]["n"] if lines else after
         return web.json_response({"journal_id": self.journal_id, "lines": lines, "next": following})
+
+    async def break_artefact(self, request: web.Request) -> web.Response:
+        told = await request.json()
+        if told["outcome"] is None:
+            self.broken.pop(told["artefact"], None)
+        else:
+            self.broken[told["artefact"]] = told["outcome"]
+        return web.Response()
 
     async def figures(self, request: web.Request) -> web.Response:
         """`times=1`: also when places came free, and who began when."""

@@ -267,6 +267,13 @@ class Rig:
         options = {"times": 1} if times else {}
         return [self._ask_replica(f"{url}/fake/figures", **options) for url in self._plan.engines.urls]
 
+    def break_artefact(self, artefact: str, outcome: str | None) -> None:
+        """On every replica, from here on (`fake_replica.py`)."""
+        headers = {"authorization": f"Bearer {self._plan.engines.token}"}
+        for url in self._plan.engines.urls:
+            told = {"artefact": artefact, "outcome": outcome}
+            assert httpx.post(f"{url}/fake/broken", json=told, headers=headers, timeout=60).status_code == 200
+
     def _ask_replica(self, url: str, **params: int) -> dict[str, Any]:
         headers = {"authorization": f"Bearer {self._plan.engines.token}"}
         answer = httpx.get(url, params=params, headers=headers, timeout=60)

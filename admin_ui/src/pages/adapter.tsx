@@ -1,17 +1,39 @@
 import { Anchor, Button, Group, Tabs } from "@mantine/core";
 import { Link, Outlet, useNavigate, useRouterState } from "@tanstack/react-router";
-import { Page } from "../parts/page";
+import { type ApiCall, Page } from "../parts/page";
 import { Read } from "../parts/states";
 import { type Adapter, useAdapter, useAdapterPath } from "./adapter-data";
 import { PurgeButton, RestoreButton, RetireButton } from "./adapter-end";
 import { VersionState } from "./adapter-state";
 
 /** A tab's value is what follows the adapter's address; that of versions is the address itself. */
-const TABS = [{ value: "versions", label: "Versions", needs: null }] as const satisfies readonly {
+const TABS = [
+  { value: "versions", label: "Versions", needs: null },
+  { value: "aliases", label: "Aliases", needs: "list_aliases" },
+  { value: "rollouts", label: "Rollouts", needs: "list_rollouts" },
+  { value: "diff", label: "Diff", needs: "compare" },
+] as const satisfies readonly {
   value: string;
   label: string;
   needs: Adapter["can"][number] | null;
 }[];
+
+/** What a tab asks for, beside the frame's own. */
+const CALLS: Record<string, ApiCall[]> = {
+  versions: [{ method: "GET", path: "/versions?limit=50" }],
+  aliases: [
+    { method: "GET", path: "/aliases" },
+    { method: "PUT", path: "/aliases/live", body: { weights: { 1: 95, 2: 5 } } },
+    { method: "DELETE", path: "/aliases/canary" },
+  ],
+  rollouts: [
+    { method: "GET", path: "/rollouts" },
+    { method: "POST", path: "/rollouts", body: { alias: "live", to: 2 } },
+    { method: "GET", path: "/rollouts/ROLLOUT" },
+    { method: "POST", path: "/rollouts/ROLLOUT/rollback" },
+  ],
+  diff: [{ method: "GET", path: "/versions/1/diff/2" }],
+};
 
 export function AdapterPage() {
   const adapter = useAdapter();
@@ -38,7 +60,7 @@ function AdapterFrame({ adapter }: { adapter: Adapter }) {
         actions={<Actions adapter={adapter} />}
         calls={[
           { method: "GET", path: root },
-          { method: "GET", path: `${root}/versions?limit=50` },
+          ...(CALLS[tab] ?? []).map((call) => ({ ...call, path: root + call.path })),
         ]}
       >
         <Tabs

@@ -115,7 +115,13 @@ export function useEdit<Values extends Fields>(
 }
 
 /** Both values of each field that two people changed, and the choice between them. */
-export function ConflictNotice<Values extends Fields>({ edit }: { edit: Edit<Values> }) {
+export function ConflictNotice<Values extends Fields>({
+  edit,
+  shown = inWords,
+}: {
+  edit: Edit<Values>;
+  shown?: (value: unknown) => string;
+}) {
   const { conflict } = edit;
   if (conflict === null) {
     return null;
@@ -169,7 +175,7 @@ function changed<Values extends Fields>(before: Values, now: Values): (keyof Val
   return Object.keys(now).filter((name) => JSON.stringify(before[name]) !== JSON.stringify(now[name]));
 }
 
-function shown(value: unknown): string {
+function inWords(value: unknown): string {
   if (value === null || value === undefined) {
     return "no limit";
   }

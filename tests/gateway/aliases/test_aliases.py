@@ -60,11 +60,50 @@ async def test_two_hands_do_not_undo_each_other(shop: Shop) -> None:
     assert shop.put(LIVE, {"version": 2}, **{"if-match": read}).status_code == 200
     late = shop.put(LIVE, {"version": 3}, **{"if-match": read})
     assert (late.status_code, late.json()["error"]["code"]) == (412, "precondition_failed")
-    assert shop.put(LIVE, {"version": 3}, **{"if-none-match": "*"}).status_code == 412
+    assert late.json()["error"]["current"] == {"weights": {"2": 100}}
+    assert late.headers["etag"] == shop.get("/aliases/live").headers["etag"]
+    there = shop.put(LIVE, {"version": 3}, **{"if-none-match": "*"})
+    assert (there.status_code, there.json()["error"]["current"]) == (412, {"weights": {"2": 100}})
     assert shop.put("new", {"version": 3}, **{"if-none-match": "*"}).status_code == 201
+    assert shop.put("newer", {"version": 3}, **{"if-match": read}).status_code == 412  # deleted meanwhile
+    assert shop.put(LIVE, {"version": 3}, **{"if-none-match": '"1"'}).status_code == 400
     wrong = {**shop.headers, "if-match": read}
     assert shop.client.delete(f"{shop.url}/aliases/live", headers=wrong).status_code == 412
     assert shop.get("/aliases/live").json()["version"] == 2
+
+
+async def test_an_alias_says_what_its_viewer_may_do(shop: Shop, operator: Operator) -> None:
+    root = f"/api/v1/tenants/{shop.tenant}"
+    member = {"email": f"{uuid4()}@example.com", "role": "viewer"}
+    made = shop.client.post(f"{root}/members", json=member, headers=operator.headers).json()["id"]
+    tokens = f"{root}/members/{made}/tokens"
+    secret = shop.client.post(tokens, json={"name": "t"}, headers=operator.headers).json()["secret"]
+    viewer = {"authorization": f"Bearer {secret}"}
+
+    def can(headers: dict[str, str]) -> dict[str, list[str]]:
+        listed = shop.client.get(f"{root}/adapters/{shop.name}/aliases", headers=headers).json()["data"]
+        one = shop.client.get(f"{root}/adapters/{shop.name}/aliases/live", headers=headers).json()
+        assert one in listed
+        return {alias["alias"]: alias["can"] for alias in listed}
+
+    shop.put("spread", {"weights": {"1": 90, "2": 10}})
+    every = ["move", "delete", "begin_rollout"]
+    assert can(operator.headers) == {LIVE: every, "spread": ["move", "delete"]}
+    assert can(viewer) == {LIVE: [], "spread": []}
+    reads = {"name": "r", "scopes": ["adapters:read"]}
+    key = shop.client.post(f"{root}/keys", json=reads, headers=operator.headers).json()["secret"]
+    own = shop.client.get(f"{shop.url}/aliases/live", headers={"authorization": f"Bearer {key}"})
+    assert own.json()["can"] == []
+    begun = shop.post("/rollouts", {"to": 2}).json()
+    assert begun["can"] == ["pause", "promote", "roll_back"]
+    assert shop.get("/aliases/live").json()["rollout"] == begun["id"]
+    assert can(operator.headers)[LIVE] == []
+    place = f"{root}/adapters/{shop.name}/rollouts/{begun['id']}"
+    paused = shop.client.post(f"{place}/pause", headers=operator.headers).json()
+    assert paused["can"] == ["resume", "promote", "roll_back"]
+    assert shop.client.get(place, headers=viewer).json()["can"] == []
+    assert shop.post(f"/rollouts/{begun['id']}/rollback").json()["can"] == []
+    assert can(operator.headers)[LIVE] == every
 
 
 async def test_what_no_alias_may_be_is_refused(shop: Shop) -> None:

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select, text
 
 from gateway.catalog import repository as catalog
+from gateway.catalog.allowed import Viewer
 from gateway.catalog.names import LIVE
 from gateway.errors import BadRequest, Conflict, Unprocessable
 from gateway.models import AuditEvent, WebhookEvent
@@ -19,6 +20,7 @@ from gateway.proofs import repository as proofs
 from gateway.proofs.acceptance import Acceptance, Prompt
 from gateway.rollouts.plan import RollbackOn, Step
 from gateway.rollouts.schemas import RolloutIn, RolloutOut
+from gateway.traffic.histograms import ERROR
 from tests.gateway.aliases.conftest import artefact
 from tests.gateway.rollouts.conftest import ACTOR, NAME, Way
 
@@ -40,12 +42,15 @@ async def test_it_goes_on_when_a_step_was_held_long_enough_and_met_enough(way: W
     await way.stepper.run_once()
     await way.stepper.run_once()
     assert await way.state(rollout) == ("running", 2, {1: 50, 2: 50})
-    await way.serve(2, 3, prompt_tokens=10, completion_tokens=20)
+    await way.serve(2, 3, prompt_tokens=10, completion_tokens=20, total_ms=40 + 19 * 5)
     await way.stepper.run_once()
     assert await way.state(rollout) == ("promoted", 2, {2: 100})
     seen = await way.seen(rollout)
-    shown = RolloutOut.of(NAME, seen.rollout, seen.events)
+    shown = RolloutOut.of(NAME, seen.rollout, Viewer(way.principal, None), seen.events)
     assert (shown.old.requests, shown.new.requests, shown.new.completion_tokens) == (40, 3, 60)
+    assert shown.new.inter_token_ms_p95 == pytest.approx(5, rel=ERROR - 1)
+    assert shown.old.inter_token_ms_p95 is None  # no total was told
+    assert shown.can == []
     assert shown.events is not None
     assert [event.event for event in shown.events] == ["start", "step", "passed", "step", "passed", "promote"]
     assert shown.events[2].details["figures"]["new"]["requests"] == 11

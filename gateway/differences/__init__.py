@@ -1,0 +1,1 @@
+"""What one version of an adapter has otherwise than another."""

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from gateway.command.access import tenant_id
 from gateway.command.aliases import aliases
 from gateway.command.api import CommandFailed, segment
+from gateway.command.attention import attention
 from gateway.command.audit import audit
 from gateway.command.bases import bases
 from gateway.command.billing import billing
@@ -63,6 +64,7 @@ app.add_typer(webhooks, name="webhooks")
 app.add_typer(replicas, name="replicas")
 app.add_typer(bases, name="bases")
 app.add_typer(audit, name="audit")
+app.add_typer(attention, name="attention")
 
 
 @app.command()

@@ -31,6 +31,7 @@ NOT_PAGED = {
     "/v1/metrics/requests": "a report in at most 1,500 steps",
     "/api/v1/tenants/{tenant}/metrics/requests": "the same",
     "/api/v1/metrics/requests": "the same",
+    "/api/v1/attention": "twenty of a kind at most, the worst first: a look, not a list to walk",
     "/api/v1/placement/moves": "the last that happened: 1,000 are kept, none has a place to go on from",
     "/api/v1/tenants/{tenant}/limits/now": "what a tenant is held to: seven at most",
     "/api/v1/session/providers": "eight at most",

@@ -35,6 +35,8 @@ AccountAction = Literal[
     "read_metrics",
     "list_price_books",
     "list_billing_exports",
+    "read_store",
+    "check_store",
     "change_password",
 ]
 ACTIONS: Final[Mapping[AccountAction, Call]] = {
@@ -47,6 +49,8 @@ ACTIONS: Final[Mapping[AccountAction, Call]] = {
     "read_metrics": Call("GET", "/api/v1/metrics/requests"),
     "list_price_books": Call("GET", "/api/v1/price-books"),
     "list_billing_exports": Call("GET", "/api/v1/billing/exports"),
+    "read_store": Call("GET", "/api/v1/store"),
+    "check_store": Call("POST", "/api/v1/store/fsck"),
     "change_password": Call("PUT", "/api/v1/session/password"),
 }
 

@@ -185,6 +185,14 @@ def list_adapters(context: typer.Context, tenant: MaybeTenant = None, as_json: A
     show_list(api.pages(f"{root}/adapters"), ["name", "aliases", "latest", "base", "created_at"], as_json)
 
 
+@adapters.command("models")
+@says_why
+def list_models(context: typer.Context, tenant: MaybeTenant = None, as_json: AsJson = False) -> None:
+    """All that a tenant may name as a request's `model`: the base, its adapters, those shared with it."""
+    api, root = access_of(context).of_tenant(tenant)
+    show_list(api.get(f"{root}/models")["data"], ["id", "owned_by", "parent"], as_json)
+
+
 @adapters.command("show")
 @says_why
 def show_adapter(

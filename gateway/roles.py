@@ -109,6 +109,7 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("GET", f"{_TENANT}/caches"): READERS,
     ("PATCH", f"{_TENANT}/caches"): OPERATORS,
     ("DELETE", f"{_TENANT}/caches"): ADMINS,
+    ("GET", f"{_TENANT}/models"): READERS,
     ("GET", f"{_TENANT}/adapters"): READERS,
     ("GET", f"{_TENANT}/adapters/{{name}}"): READERS,
     ("DELETE", f"{_TENANT}/adapters/{{name}}"): DEVELOPERS,

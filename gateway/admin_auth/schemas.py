@@ -37,6 +37,8 @@ AccountAction = Literal[
     "find_request",
     "list_price_books",
     "list_billing_exports",
+    "read_store",
+    "check_store",
     "change_password",
 ]
 ACTIONS: Final[Mapping[AccountAction, Call]] = {
@@ -51,6 +53,8 @@ ACTIONS: Final[Mapping[AccountAction, Call]] = {
     "find_request": Call("GET", "/api/v1/requests/{request_id}"),
     "list_price_books": Call("GET", "/api/v1/price-books"),
     "list_billing_exports": Call("GET", "/api/v1/billing/exports"),
+    "read_store": Call("GET", "/api/v1/store"),
+    "check_store": Call("POST", "/api/v1/store/fsck"),
     "change_password": Call("PUT", "/api/v1/session/password"),
 }
 

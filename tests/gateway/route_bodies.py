@@ -42,6 +42,7 @@ NO_IDS = {
         "status",
         "lifecycle",
         "name_prefix",
+        "id_prefix",
         "action",
         "actor",
         "target",

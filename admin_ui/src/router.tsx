@@ -4,14 +4,17 @@ import { Failed, Loading } from "./parts/states";
 import { uiRoot } from "./place";
 import { accountRoutes, doorRoutes } from "./routes/doors";
 import { inside, root, tenant } from "./routes/frame";
+import { ofTenantRequestRoutes, overviewRoutes } from "./routes/overview";
 import { platformRoutes, tenantAuditRoutes } from "./routes/platform";
 import { ofTenantRoutes, tenantsRoutes } from "./routes/tenants";
+import { queries, SESSION, type Session } from "./session/door";
 
 const home = createRoute({
   getParentRoute: () => inside,
   path: "/",
   beforeLoad: () => {
-    throw redirect({ to: "/tenants" });
+    const session = queries.getQueryData<Session>(SESSION);
+    throw redirect({ to: session?.can.includes("read_attention") ? "/overview" : "/tenants" });
   },
 });
 
@@ -20,8 +23,9 @@ const routeTree = root.addChildren([
   inside.addChildren([
     home,
     ...accountRoutes,
+    ...overviewRoutes,
     ...tenantsRoutes,
-    tenant.addChildren([...ofTenantRoutes, ...tenantAuditRoutes]),
+    tenant.addChildren([...ofTenantRoutes, ...ofTenantRequestRoutes, ...tenantAuditRoutes]),
     ...platformRoutes,
   ]),
 ]);

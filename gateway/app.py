@@ -18,6 +18,7 @@ from gateway.admin_ui import routes as admin_ui
 from gateway.admin_ui.build import FOLDER, UiBuild
 from gateway.aliases import routes as aliases
 from gateway.api_keys import routes as api_keys
+from gateway.attention import routes as attention
 from gateway.audit import routes as audit
 from gateway.audit.service import Actor
 from gateway.billing.charging import routes as rerating
@@ -103,6 +104,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *upgrades.handlers,
     *retention.handlers,
     *store_checks.handlers,
+    *attention.handlers,
     *price_book.handlers,
     *rerating.handlers,
 ]

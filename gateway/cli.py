@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from gateway.command.access import tenant_id
 from gateway.command.aliases import aliases
 from gateway.command.api import CommandFailed, segment
+from gateway.command.attention import attention
 from gateway.command.audit import audit
 from gateway.command.bases import bases
 from gateway.command.billing import billing
@@ -65,6 +66,7 @@ app.add_typer(webhooks, name="webhooks")
 app.add_typer(replicas, name="replicas")
 app.add_typer(bases, name="bases")
 app.add_typer(audit, name="audit")
+app.add_typer(attention, name="attention")
 
 
 @app.command()
@@ -183,6 +185,14 @@ def list_adapters(context: typer.Context, tenant: MaybeTenant = None, as_json: A
     """A tenant's adapters."""
     api, root = access_of(context).of_tenant(tenant)
     show_list(api.pages(f"{root}/adapters"), ["name", "aliases", "latest", "base", "created_at"], as_json)
+
+
+@adapters.command("models")
+@says_why
+def list_models(context: typer.Context, tenant: MaybeTenant = None, as_json: AsJson = False) -> None:
+    """All that a tenant may name as a request's `model`: the base, its adapters, those shared with it."""
+    api, root = access_of(context).of_tenant(tenant)
+    show_list(api.get(f"{root}/models")["data"], ["id", "owned_by", "parent"], as_json)
 
 
 @adapters.command("show")

@@ -39,6 +39,8 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("GET", "/api/v1/audit/verify"): OPERATORS,
     ("GET", "/api/v1/audit/export"): OPERATORS,
     ("GET", "/api/v1/metrics/requests"): OPERATORS,
+    ("GET", "/api/v1/attention"): OPERATORS,
+    ("GET", "/api/v1/requests/{request_id}"): EVERYONE,  # of tenants in which it may read them
     ("GET", "/api/v1/store"): OPERATORS,
     ("GET", "/api/v1/store/fsck"): OPERATORS,
     ("POST", "/api/v1/store/fsck"): OPERATORS,
@@ -107,6 +109,7 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("GET", f"{_TENANT}/caches"): READERS,
     ("PATCH", f"{_TENANT}/caches"): OPERATORS,
     ("DELETE", f"{_TENANT}/caches"): ADMINS,
+    ("GET", f"{_TENANT}/models"): READERS,
     ("GET", f"{_TENANT}/adapters"): READERS,
     ("GET", f"{_TENANT}/adapters/{{name}}"): READERS,
     ("DELETE", f"{_TENANT}/adapters/{{name}}"): DEVELOPERS,

@@ -20,6 +20,7 @@ from gateway.aliases.service import Aliases
 from gateway.api_keys.authenticator import Authenticator, CacheLimits
 from gateway.api_keys.revocation import Revocation
 from gateway.api_keys.service import ApiKeys
+from gateway.attention.service import Lookout
 from gateway.audit.service import AuditLog
 from gateway.billing.opening import Billing, open_billing
 from gateway.caches.service import Caches
@@ -104,6 +105,7 @@ class Services:
     placements: Placements
     upgrades: Upgrades
     serving: Serving
+    lookout: Lookout
 
     @property
     def probe(self) -> Callable[[], Awaitable[None]]:
@@ -168,6 +170,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         arrivals = await stack.enter_async_context(open_uploads(settings, db, base.base_id, parts.intake))
         store = parts.shelf.store
         purges = Purges(db, store, lambda: {each.url: each.driver for each in registry.all}, base.base_id)
+        checks = StoreChecks(db, store, settings.store_url)
+        replicas = Replicas(db, base.base_id, serving.fleet.tokens, registry)
         placed = Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes)
         yield Services(
             settings=settings,
@@ -199,12 +203,13 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             aliases=Aliases(db, epochs, hints, base.base_id),
             rollouts=Rollouts(db, epochs, base.base_id),
             retirement=Retirement(db, epochs, store, purges, base.base_id),
-            store_checks=StoreChecks(db, store, settings.store_url),
+            store_checks=checks,
             sharing=Sharing(db, epochs, Base(base.base_id, base.name)),
-            replicas=Replicas(db, base.base_id, serving.fleet.tokens, registry),
+            replicas=replicas,
             placements=Placements(db, registry, base.base_id, placed),
             upgrades=Upgrades(db, base.base_id, settled=bool(settings.base_digests)),
             serving=serving,
+            lookout=Lookout(db, replicas, checks, serving.queue),
         )
 
 

@@ -5,15 +5,18 @@ import { uiRoot } from "./place";
 import { adapter, besideAdapterRoutes, ofAdapterRoutes, ofTenantAdaptersRoutes } from "./routes/adapters";
 import { accountRoutes, doorRoutes } from "./routes/doors";
 import { inside, root, tenant } from "./routes/frame";
+import { ofTenantRequestRoutes, overviewRoutes } from "./routes/overview";
 import { platformRoutes, tenantAuditRoutes } from "./routes/platform";
 import { rolloutsRoutes } from "./routes/rollouts";
 import { ofTenantRoutes, tenantsRoutes } from "./routes/tenants";
+import { queries, SESSION, type Session } from "./session/door";
 
 const home = createRoute({
   getParentRoute: () => inside,
   path: "/",
   beforeLoad: () => {
-    throw redirect({ to: "/tenants" });
+    const session = queries.getQueryData<Session>(SESSION);
+    throw redirect({ to: session?.can.includes("read_attention") ? "/overview" : "/tenants" });
   },
 });
 
@@ -22,8 +25,14 @@ const routeTree = root.addChildren([
   inside.addChildren([
     home,
     ...accountRoutes,
+    ...overviewRoutes,
     ...tenantsRoutes,
-    tenant.addChildren([...ofTenantRoutes, ...ofTenantAdaptersRoutes, ...tenantAuditRoutes]),
+    tenant.addChildren([
+      ...ofTenantRoutes,
+      ...ofTenantAdaptersRoutes,
+      ...ofTenantRequestRoutes,
+      ...tenantAuditRoutes,
+    ]),
     adapter.addChildren([...ofAdapterRoutes, ...rolloutsRoutes]),
     ...besideAdapterRoutes,
     ...platformRoutes,

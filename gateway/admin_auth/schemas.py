@@ -33,8 +33,12 @@ AccountAction = Literal[
     "read_audit",
     "export_audit",
     "read_metrics",
+    "read_attention",
+    "find_request",
     "list_price_books",
     "list_billing_exports",
+    "read_store",
+    "check_store",
     "change_password",
 ]
 ACTIONS: Final[Mapping[AccountAction, Call]] = {
@@ -45,8 +49,12 @@ ACTIONS: Final[Mapping[AccountAction, Call]] = {
     "read_audit": Call("GET", "/api/v1/audit"),
     "export_audit": Call("GET", "/api/v1/audit/export"),
     "read_metrics": Call("GET", "/api/v1/metrics/requests"),
+    "read_attention": Call("GET", "/api/v1/attention"),
+    "find_request": Call("GET", "/api/v1/requests/{request_id}"),
     "list_price_books": Call("GET", "/api/v1/price-books"),
     "list_billing_exports": Call("GET", "/api/v1/billing/exports"),
+    "read_store": Call("GET", "/api/v1/store"),
+    "check_store": Call("POST", "/api/v1/store/fsck"),
     "change_password": Call("PUT", "/api/v1/session/password"),
 }
 

@@ -26,6 +26,7 @@ class KeyFilters:
 
     state: KeyState | None = None
     name_prefix: str | None = None
+    id_prefix: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -115,6 +116,8 @@ def _conditions(wanted: KeyFilters) -> list[ColumnElement[bool]]:
         found.append(of_state[wanted.state])
     if wanted.name_prefix is not None:
         found.append(starts_with(ApiKey.name, wanted.name_prefix))
+    if wanted.id_prefix is not None:
+        found.append(starts_with(ApiKey.key_id, wanted.id_prefix))
     if wanted.since is not None:
         found.append(ApiKey.created_at >= wanted.since)
     if wanted.until is not None:

@@ -25,6 +25,10 @@ KEY = [f"{path}/{{key_id:str}}" for path in KEYS]
 OPT: dict[str, object] = {SCOPE: Scope.KEYS_WRITE}
 
 InState = Annotated[KeyState | None, QueryParameter(name="state")]  # Litestar keeps `state` to itself
+IdPrefix = Annotated[
+    str | None,
+    QueryParameter(min_length=1, max_length=64, description="What its public part begins with."),
+]
 KeyId = Annotated[str, PathParameter(max_length=64, description="Public part of the key.")]
 AnyRequest = Request[Any, Any, Any]
 
@@ -38,10 +42,11 @@ def within(request: AnyRequest, principal: Principal) -> Grant:
 def key_filters(
     in_state: InState = None,
     name_prefix: NamePrefix = None,
+    id_prefix: IdPrefix = None,
     since: Since = None,
     until: Until = None,
 ) -> KeyFilters:
-    return KeyFilters(in_state, name_prefix, moment(since, "since"), moment(until, "until"))
+    return KeyFilters(in_state, name_prefix, id_prefix, moment(since, "since"), moment(until, "until"))
 
 
 @post(KEYS, opt=OPT, summary="Create an API key; its secret is shown in this answer only")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from litestar import delete, get, patch
+from litestar import Response, delete, get, patch
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from gateway.audit.service import Actor
 from gateway.caches.schemas import CachesDropped, CachesOut, CachesPatch
+from gateway.edits import IfMatch, tag_of
+from gateway.models import Tenant
 from gateway.services import Services
 
 
 @get("/api/v1/tenants/{tenant:uuid}/caches", summary="A tenant's caches")
-async def get_caches(services: NamedDependency[Services], tenant: FromPath[UUID]) -> CachesOut:
-    return CachesOut.of(await services.caches.get(tenant))
+async def get_caches(services: NamedDependency[Services], tenant: FromPath[UUID]) -> Response[CachesOut]:
+    return _tagged(await services.caches.get(tenant))
 
 
 @patch("/api/v1/tenants/{tenant:uuid}/caches", summary="Turn a tenant's response cache on or off")
@@ -24,8 +26,9 @@ async def change_caches(
     actor: NamedDependency[Actor],
     tenant: FromPath[UUID],
     data: JSONBody[CachesPatch],
-) -> CachesOut:
-    return CachesOut.of(await services.caches.change(actor, tenant, data))
+    if_match: IfMatch = None,
+) -> Response[CachesOut]:
+    return _tagged(await services.caches.change(actor, tenant, data, if_match))
 
 
 @delete(
@@ -37,6 +40,10 @@ async def drop_caches(
     services: NamedDependency[Services], actor: NamedDependency[Actor], tenant: FromPath[UUID]
 ) -> CachesDropped:
     return await services.caches.drop(actor, tenant)
+
+
+def _tagged(tenant: Tenant) -> Response[CachesOut]:
+    return Response(CachesOut.of(tenant), headers={"etag": tag_of(CachesPatch.fields_of(tenant))})
 
 
 handlers = [get_caches, change_caches, drop_caches]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -20,6 +20,11 @@ class CachesPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     response_cache: CacheMode | UnsetType = UNSET
     response_cache_age_s: Age | UnsetType = UNSET
+
+    @staticmethod
+    def fields_of(tenant: Tenant) -> dict[str, Any]:
+        """What it may change, as it is."""
+        return {name: getattr(tenant, name) for name in CachesPatch.__struct_fields__}
 
     def changes(self) -> dict[str, str | int | None]:
         """The columns that were named."""

@@ -13,6 +13,7 @@ from gateway.audit.service import Actor, Change, record
 from gateway.caches import repository
 from gateway.caches.schemas import CachesDropped, CachesPatch
 from gateway.db import Database
+from gateway.edits import require_match
 from gateway.errors import BadRequest, NotFound, Unavailable
 from gateway.inference import response_cache
 from gateway.models import Tenant
@@ -35,12 +36,17 @@ class Caches:
         async with self._db.system_reader() as session:
             return _existing(await tenants.find(session, tenant))
 
-    async def change(self, actor: Actor, tenant: UUID, wanted: CachesPatch) -> Tenant:
-        """All workers act on it with the tenant's next request. Raises `NotFound`."""
+    async def change(
+        self, actor: Actor, tenant: UUID, wanted: CachesPatch, if_match: str | None = None
+    ) -> Tenant:
+        """All workers act on it with the tenant's next request. Raises `NotFound`, and `PreconditionFailed`
+        when they are not what `if_match` says."""
         values = wanted.changes()
         if not values:
             raise BadRequest("Name at least one field to change.")
         async with self._db.system_session() as session:
+            before = _existing(await tenants.lock(session, tenant))
+            require_match(if_match, CachesPatch.fields_of(before))
             changed = _existing(await tenants.change(session, tenant, values))
             record(session, actor, Change("caches.update", changed.name, TenantId(tenant), values))
         await self._epochs.publish(TenantId(tenant), changed.epoch)

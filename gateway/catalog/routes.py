@@ -1,4 +1,4 @@
-"""`/v1/models` and `/v1/adapters`, the latter also under `/api/v1/tenants/{tenant}` for operators."""
+"""`/v1/models` and `/v1/adapters`; for accounts also under `/api/v1/tenants/{tenant}`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from gateway.services import Services
 from gateway.uploads.bodies import announced_length, body_chunks, small_body
 from gateway.uploads.taking import MAX_JSON_BYTES, version_from
 
+MODELS = ["/v1/models", "/api/v1/tenants/{tenant:uuid}/models"]
 ADAPTERS = ["/v1/adapters", "/api/v1/tenants/{tenant:uuid}/adapters"]
 ADAPTER = [f"{path}/{{name:str}}" for path in ADAPTERS]
 VERSIONS = [f"{path}/versions" for path in ADAPTER]
@@ -66,15 +67,19 @@ ModelLimit = Annotated[int, QueryParameter(ge=1, le=MODELS_LISTED, description="
 NumberCursor = Annotated[int | None, QueryParameter(ge=1, le=MAX_VERSION, description=EARLIER)]
 
 
-@get("/v1/models", summary="The base model and the tenant's own adapters")
+@get(MODELS, summary="The base model, the tenant's own adapters, and those shared with it")
 async def list_models(
+    request: Request[Any, Any, Any],
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     after: NameCursor = None,
     limit: ModelLimit = MODELS_LISTED,
 ) -> ModelList:
-    """SDKs read it whole, and ask once: so a page is as long as one answer may be."""
-    return ModelList.of(await services.catalog.list_models(principal, after or "", limit + 1), limit)
+    """SDKs read it whole, and ask once: so a page is as long as one answer may be. To a key, those that it
+    may use; an account uses none, and sees what its tenant's keys could."""
+    action = Action.USE if role_of(request.scope) is None else Action.SEE
+    found = await services.catalog.list_models(principal, after or "", limit + 1, action)
+    return ModelList.of(found, limit)
 
 
 @get("/v1/models/{model:path}", summary="One of them: name, name@3, owner/name")

@@ -68,12 +68,16 @@ class Catalog:
         return resolved.choose(principal.tenant, sticky) if isinstance(resolved, Weighted) else resolved
 
     async def list_models(
-        self, principal: Principal, after: str = "", limit: int = MODELS_LISTED
+        self,
+        principal: Principal,
+        after: str = "",
+        limit: int = MODELS_LISTED,
+        action: Action = Action.USE,
     ) -> list[Model]:
         """The base first, then the tenant's own adapters that a bare name reaches, by name, then those that
-        `owner/name` does, as far as the key may use them; at most `limit`, those after the one named
-        `after`."""
-        require_scope(principal, Action.USE)
+        `owner/name` does, as far as the key may use them (or do `action` with them); at most `limit`, those
+        after the one named `after`."""
+        require_scope(principal, action)
         line, start = Line(principal.tenant, self.base_id), "" if self.is_reserved(after) else after
         async with self._database.tenant_reader(principal.tenant) as session:
             created_at = await repository.base_created_at(session, self.base_id)
@@ -85,14 +89,14 @@ class Catalog:
                     )
                 )
             own = [self._model(principal.tenant_name, name, created) for name, _, created in rows]
-            own = [model for model in own if may(principal, Action.USE, model.id)]
-            theirs = await self._list_shared(session, principal, after, limit - len(own))
+            own = [model for model in own if may(principal, action, model.id)]
+            theirs = await self._list_shared(session, principal, action, after, limit - len(own))
         first = [self._base_model(created_at)] if not after else []
-        first = [model for model in first if may(principal, Action.USE, model.id)]
+        first = [model for model in first if may(principal, action, model.id)]
         return [*first, *own, *theirs][:limit]
 
     async def _list_shared(
-        self, session: TenantRead, principal: Principal, after: str, limit: int
+        self, session: TenantRead, principal: Principal, action: Action, after: str, limit: int
     ) -> list[Model]:
         """Of other tenants, as `owner/name`, those after the one named `after`."""
         owner, _, name = after.partition("/") if "/" in after else ("", "", "")
@@ -100,7 +104,7 @@ class Catalog:
         while len(found) < limit:
             page = await sharing.list_shared(session, self.base_id, (owner, name), MODELS_LISTED)
             served = [self._model(each.owner, each.model, each.live_at) for each in page if each.live_at]
-            found += [model for model in served if may(principal, Action.USE, model.id)]
+            found += [model for model in served if may(principal, action, model.id)]
             if len(page) < MODELS_LISTED:
                 break
             owner, name = page[-1].owner, page[-1].name

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.command.api import segment
+from gateway.command.api import Api, segment
 from gateway.command.options import AsJson, MaybeTenant, access_of, connect
 from gateway.command.output import says_why, show, show_list
 
@@ -74,7 +74,7 @@ def show_request(
     as_json: AsJson = False,
 ) -> None:
     """One request: why it was refused or slow, step by step."""
-    api, root = access_of(context).of_tenant(tenant)
+    api, root = _of_request(context, tenant, request_id)
     story = api.get(f"{root}/requests/{segment(request_id)}")
     if as_json:
         show(story, as_json)
@@ -85,13 +85,25 @@ def show_request(
     show(about, as_json)
 
 
+def _of_request(context: typer.Context, tenant: str | None, request_id: str) -> tuple[Api, str]:
+    """To an account its id alone says whose it is."""
+    access = access_of(context)
+    if tenant is not None or access.api_key is not None:
+        return access.of_tenant(tenant)
+    api = access.admin()
+    found = api.get(f"/api/v1/requests/{segment(request_id)}")
+    return api, f"/api/v1/tenants/{found['tenant']}"
+
+
 @requests.command("metrics")
 @says_why
-def show_metrics(
+def show_metrics(  # noqa: PLR0913, PLR0917  its parameters are options
     context: typer.Context,
     tenant: MaybeTenant = None,
     all_tenants: Annotated[bool, typer.Option("--all", help="Of all tenants; for operators.")] = False,
     window: Annotated[str, typer.Option(help="How far back: 30m, 12h, 7d.")] = "1h",
+    since: Annotated[str | None, typer.Option(help="RFC 3339; instead of a window.")] = None,
+    until: Annotated[str | None, typer.Option(help="RFC 3339; now by default.")] = None,
     step: Annotated[str | None, typer.Option(help="Whole minutes: 5m.")] = None,
     by: Annotated[str | None, typer.Option(help="A table for each adapter (or, with --all, tenant).")] = None,
     as_json: AsJson = False,
@@ -101,12 +113,12 @@ def show_metrics(
         api, root = access_of(context).admin(), "/api/v1"
     else:
         api, root = access_of(context).of_tenant(tenant)
-    found = api.get(f"{root}/metrics/requests", window=window, step=step, by=by)
+    found = api.get(f"{root}/metrics/requests", window=window, since=since, until=until, step=step, by=by)
     if as_json:
         show(found, as_json)
         return
     for series in found["data"]:
-        typer.echo(series["key"])
+        typer.echo(" · ".join(filter(None, (series["tenant_name"], series["key"]))))
         rows = [_line(point["at"], point["figures"]) for point in series["points"]]
         show_list([*rows, _line("total", series["total"])], FIGURES, as_json)
 

@@ -85,6 +85,16 @@ def purge(
     show_list(found["versions"], ["version", "state", "kept_for", "artefact"], as_json)
 
 
+@retirement.command("store")
+@says_why
+def show_store(context: typer.Context, as_json: AsJson = False) -> None:
+    """Whether the object store answers, what is lost in it, and the last check of it."""
+    found = access_of(context).admin().get(STORE)
+    last = found["last_check"]
+    brief = None if last is None else {field: last[field] for field in ("id", "state", "clean", "ended_at")}
+    show(found if as_json else {**found, "last_check": brief}, as_json)
+
+
 @retirement.command("fsck")
 @says_why
 def fsck(

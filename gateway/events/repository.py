@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import ColumnElement, select, text
 
-from gateway.db import SystemWrite, TenantRead
+from gateway.db import SystemRead, SystemWrite, TenantRead
 from gateway.events.event import COLUMNS, Outcome, RequestEvent
 from gateway.models import RequestEvent as Row
 
@@ -50,6 +50,10 @@ async def add(session: SystemWrite, events: Sequence[RequestEvent]) -> None:
 
 async def one(session: TenantRead, tenant: UUID, request_id: UUID) -> Row | None:
     return await session.scalar(select(Row).where(Row.tenant_id == tenant, Row.request_id == request_id))
+
+
+async def tenant_of(session: SystemRead, request_id: UUID) -> UUID | None:
+    return await session.scalar(select(Row.tenant_id).where(Row.request_id == request_id))
 
 
 async def page(session: TenantRead, tenant: UUID, wanted: Filter, after: UUID | None, most: int) -> list[Row]:

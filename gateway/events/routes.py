@@ -12,9 +12,9 @@ from litestar.params import FromPath, PathParameter, QueryParameter
 from gateway.events import service
 from gateway.events.event import Outcome
 from gateway.events.repository import Filter
-from gateway.events.schemas import RequestPage, RequestStory
+from gateway.events.schemas import RequestPage, RequestPlace, RequestStory
 from gateway.paging import DEFAULT_LIMIT, PageCursor, PageLimit, Since, Until
-from gateway.principal import Principal
+from gateway.principal import Admin, Principal
 from gateway.services import Services
 
 RequestId = Annotated[str, PathParameter(max_length=36, description="`x-request-id` of its answer.")]
@@ -115,4 +115,12 @@ async def tenant_request(
     return await service.story(services.db, principal.tenant, request_id)
 
 
-handlers = [own_requests, own_request, tenant_requests, tenant_request]
+@get("/api/v1/requests/{request_id:str}", summary="Whose a request is, of those that the account may read")
+async def request_place(
+    services: NamedDependency[Services], admin: NamedDependency[Admin], request_id: RequestId
+) -> RequestPlace:
+    """For an id that somebody has from an answer's header."""
+    return await service.place(services.db, services.members, admin, request_id)
+
+
+handlers = [own_requests, own_request, tenant_requests, tenant_request, request_place]

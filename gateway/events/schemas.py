@@ -69,6 +69,13 @@ class RequestPage(Page[RequestLine], frozen=True, kw_only=True):
     end: datetime
 
 
+class RequestPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose a request is: its story is at `/api/v1/tenants/{tenant}/requests/{id}`."""
+
+    id: UUID
+    tenant: UUID
+
+
 class StepTime(msgspec.Struct, frozen=True):
     """`begins_ms` counts from the first byte of the request's head; a step that is entered twice (limits) has
     one time, where it is first."""

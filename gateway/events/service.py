@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 from gateway.db import Database
 from gateway.errors import BadRequest, Forbidden, NotFound
 from gateway.events import repository
 from gateway.events.repository import Filter
-from gateway.events.schemas import RequestLine, RequestPage, RequestStory
+from gateway.events.schemas import RequestLine, RequestPage, RequestPlace, RequestStory
 from gateway.paging import ById, Order, moment
-from gateway.principal import Principal, Scope, TenantId
+from gateway.principal import Admin, Principal, Role, Scope, TenantId
+from gateway.roles import roles_of
 
 DEFAULT_WINDOW: Final = timedelta(hours=24)
 LONGEST_WINDOW: Final = timedelta(days=366)
+STORY: Final = "/api/v1/tenants/{tenant}/requests/{request_id}"
 
 _NEWEST_FIRST: Final[Order[ById]] = Order("requests", UUID)
 
@@ -42,18 +45,41 @@ def window_of(since: datetime | None, until: datetime | None) -> tuple[datetime,
     return start, end
 
 
+class KnowsRoles(Protocol):
+    """`gateway.members.service.Members` does."""
+
+    async def roles_of(self, admin: Admin, tenants: Collection[UUID]) -> dict[UUID, Role]: ...
+
+
+async def place(db: Database, members: KnowsRoles, admin: Admin, name: str) -> RequestPlace:
+    """Raises `NotFound` as `story` does, and for one of a tenant in which the account may not read it."""
+    request_id = _id_of(name)
+    async with db.system_reader() as session:
+        tenant = await repository.tenant_of(session, request_id)
+    if tenant is None:
+        raise _unknown()
+    role = (await members.roles_of(admin, [tenant])).get(tenant)
+    if role not in roles_of("GET", STORY):
+        raise _unknown()
+    return RequestPlace(id=request_id, tenant=tenant)
+
+
 async def story(db: Database, tenant: TenantId, name: str) -> RequestStory:
     """Raises `NotFound`: there is none, it is another tenant's, it is gone by now, or it was one of a flood
     and not kept."""
-    try:
-        request_id = UUID(name)
-    except ValueError:
-        raise _unknown() from None
+    request_id = _id_of(name)
     async with db.tenant_reader(tenant) as session:
         row = await repository.one(session, tenant, request_id)
     if row is None:
         raise _unknown()
     return RequestStory.of(row)
+
+
+def _id_of(name: str) -> UUID:
+    try:
+        return UUID(name)
+    except ValueError:
+        raise _unknown() from None
 
 
 def _unknown() -> NotFound:

@@ -47,13 +47,18 @@ async def add(session: SystemWrite, member: Member) -> bool:
     return (await session.scalar(made.returning(Member.id))) is not None
 
 
-async def find(session: SystemRead, tenant: TenantId, member: UUID) -> Found | None:
+async def find(
+    session: SystemRead, tenant: TenantId, member: UUID, *, lock: bool = False
+) -> Found | None:
+    """As the database has it now, whatever the session read before."""
     statement = (
         select(Member, Admin.email)
         .join(Admin, Admin.id == Member.admin_id)
         .where(Member.tenant_id == tenant, Member.id == member)
     )
-    row = (await session.execute(statement)).one_or_none()
+    if lock:
+        statement = statement.with_for_update(of=Member)
+    row = (await session.execute(statement.execution_options(populate_existing=True))).one_or_none()
     return None if row is None else Found(row[0], row[1])
 
 

@@ -16,11 +16,12 @@ from gateway.admin_auth.service import ADMIN_TOKEN
 from gateway.audit.service import Actor, Change, record
 from gateway.credentials import Peppers
 from gateway.db import Database, SystemRead
+from gateway.edits import require_match
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.ids import uuid7
 from gateway.members import repository
 from gateway.members.repository import Found
-from gateway.members.schemas import MAX_MEMBERS, MAX_TOKENS, MemberCreate, TokenCreate
+from gateway.members.schemas import MAX_MEMBERS, MAX_TOKENS, MemberCreate, MemberPatch, TokenCreate
 from gateway.models import AdminToken, Member
 from gateway.moments import storable
 from gateway.paging import ById
@@ -89,9 +90,14 @@ class Members:
         async with self._db.system_reader() as session:
             return await _member(session, tenant, member)
 
-    async def change(self, actor: Actor, tenant: TenantId, member: UUID, role: str) -> Found:
-        """Holds for the next request, of its tokens too. Raises `NotFound`."""
+    async def change(
+        self, actor: Actor, tenant: TenantId, member: UUID, role: str, if_match: str | None = None
+    ) -> Found:
+        """Holds for the next request, of its tokens too. Raises `NotFound`, and `PreconditionFailed` for one
+        that is not what `if_match` says."""
         async with self._db.system_session() as session:
+            before = await _member(session, tenant, member, lock=True)
+            require_match(if_match, MemberPatch.fields_of(before))
             if not await repository.set_role(session, tenant, member, role):
                 raise _unknown()
             found = await _member(session, tenant, member)
@@ -163,8 +169,8 @@ class Members:
             return token
 
 
-async def _member(session: SystemRead, tenant: TenantId, member: UUID) -> Found:
-    found = await repository.find(session, tenant, member)
+async def _member(session: SystemRead, tenant: TenantId, member: UUID, *, lock: bool = False) -> Found:
+    found = await repository.find(session, tenant, member, lock=lock)
     if found is None:
         raise _unknown()
     return found

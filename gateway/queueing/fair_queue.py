@@ -23,7 +23,7 @@ from gateway.queueing.classes import CLASSES, WEIGHTS, class_index
 from gateway.queueing.exchange import POOL, Exchange
 from gateway.queueing.lanes import Entry
 from gateway.queueing.metrics import RUNNING, SHED, WAIT_BY_CLASS, WAITING, WAITING_BYTES, WAITING_TOKENS
-from gateway.queueing.places import Loads, Places
+from gateway.queueing.places import Depth, Loads, Places
 from gateway.queueing.scheduler import Scheduler
 from gateway.queueing.sharing import Sharing
 from gateway.queueing.ticket import Lines, Ticket
@@ -94,6 +94,10 @@ class FairQueue:
     @property
     def waiting(self) -> int:
         return self._scheduler.waiting
+
+    @property
+    def depth(self) -> Depth:
+        return self._scheduler.depth
 
     @property
     def workers(self) -> int:

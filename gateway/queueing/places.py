@@ -31,6 +31,24 @@ class Places:
     margin: int
 
 
+class Depth(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue as one worker knows it: its own now, the others' as of their last report. `waiting`
+    counts a request once for each choice."""
+
+    waiting: int
+    waiting_tokens: int
+    places: int
+    tokens_per_s: float | None  # that end while something waits; null: not known
+    workers: int
+
+    @property
+    def wait_s(self) -> float | None:
+        """What the last in line would wait, in turn; None: not known."""
+        if not self.waiting_tokens:
+            return 0.0
+        return self.waiting_tokens / self.tokens_per_s if self.tokens_per_s else None
+
+
 class Report(msgspec.Struct, kw_only=True):
     """All of a worker's state that others have to know. Lists are by class, highest first."""
 

@@ -23,7 +23,7 @@ from gateway.queueing.admission import Admission
 from gateway.queueing.bounds import Bounds, QueueLimits
 from gateway.queueing.classes import WEIGHTS
 from gateway.queueing.lanes import Entry, Flow, Lane
-from gateway.queueing.places import DISTANCE, NOTHING, Elsewhere, Loads, Reply, Report
+from gateway.queueing.places import DISTANCE, NOTHING, Depth, Elsewhere, Loads, Reply, Report
 
 LOOKED_AT: Final = 8
 """Lines of a class among which one that is owed a place is looked for."""
@@ -61,6 +61,17 @@ class Scheduler:
     def num_tenants(self) -> int:
         """Tenants that wait or hold a place."""
         return len(self._present)
+
+    @property
+    def depth(self) -> Depth:
+        said, rate = self.elsewhere.said, self.admission.rate.tokens_per_s
+        return Depth(
+            waiting=sum(lane.places for lane in self.lanes) + said.wanted,
+            waiting_tokens=self.bounds.all.tokens + round(said.waiting),
+            places=self.capacity,
+            tokens_per_s=rate + said.rate or None,
+            workers=said.workers,
+        )
 
     def held_by(self, tenant: Hashable) -> int:
         return self._held.get(tenant, 0)

@@ -22,10 +22,9 @@ async def get_receipt(
     services: NamedDependency[Services], principal: NamedDependency[Principal], request_id: FromPath[UUID]
 ) -> ReceiptOut:
     require_usage(principal)
-    receipt = await services.receipts.of_request(principal.tenant, request_id)
-    return ReceiptOut(
-        request_id=request_id, status="pending" if receipt is None else "final", receipt=receipt
-    )
+    found = await services.receipts.of_request(principal.tenant, request_id)
+    cost = None if found is None else await services.billing.price_book.cost_of(found.row)
+    return ReceiptOut.of(request_id, found, cost)
 
 
 @get(

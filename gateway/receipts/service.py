@@ -25,6 +25,14 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Receipted:
+    """A receipt, and the ledger's row that it was made of."""
+
+    text: str
+    row: UsageLedger
+
+
+@dataclass(frozen=True, slots=True)
 class Receipts:
     """One per worker."""
 
@@ -37,7 +45,7 @@ class Receipts:
         """The current one first."""
         return self.keys.of(tenant)
 
-    async def of_request(self, tenant: TenantId, request_id: UUID) -> str | None:
+    async def of_request(self, tenant: TenantId, request_id: UUID) -> Receipted | None:
         """The receipt, or None while the request is not in the ledger yet. Raises `NotFound`, alike for what
         nobody has asked and for another tenant's.
 
@@ -53,12 +61,15 @@ class Receipts:
             pending = pending or any(each.outcome != TAKEN_OVER for each in waiting)
         answered = [row for row in rows if row.outcome in BILLED_OUTCOMES]
         if answered:
-            return self.keys.sign(_last(answered))
+            return self._receipt(_last(answered))
         if pending:
             return None
         if not rows:
             raise NotFound("There is no such request.")
-        return self.keys.sign(_last(rows))
+        return self._receipt(_last(rows))
+
+    def _receipt(self, row: UsageLedger) -> Receipted:
+        return Receipted(self.keys.sign(row), row)
 
     async def _runs(self, tenant: TenantId, request_id: UUID) -> bool:
         key = reservation_key(TenantKeys(tenant), str(request_id))

@@ -31,3 +31,7 @@ class RetentionOut(msgspec.Struct, frozen=True, kw_only=True):
     """How long things of a tenant are kept. `rules` is as long as there are kinds."""
 
     rules: list[RuleOut]
+
+    def fields(self) -> dict[str, dict[str, int | None]]:
+        """What a patch may change, as it is."""
+        return {"days": {rule.kind: None if rule.is_default else rule.days for rule in self.rules}}

@@ -8,12 +8,14 @@ from typing import Final
 from uuid import UUID
 
 from gateway.audit.service import Actor, Change, record
-from gateway.db import Database, SystemWrite
+from gateway.db import Database, SystemRead, SystemWrite
+from gateway.edits import require_match
 from gateway.errors import BadRequest
 from gateway.principal import TenantId
 from gateway.retention import repository
 from gateway.retention.kinds import KINDS, Kind, kind_of
 from gateway.retention.schemas import RetentionOut, RetentionPatch, RuleOut
+from gateway.tenants import repository as tenants
 
 MAX_BATCHES: Final = 200
 """Of one kind and tenant in one round: the next goes on."""
@@ -25,19 +27,7 @@ class Retention:
 
     async def get(self, tenant: UUID) -> RetentionOut:
         async with self._db.system_reader() as session:
-            own = await repository.rules_of(session, tenant)
-        return RetentionOut(
-            rules=[
-                RuleOut(
-                    kind=kind.name,
-                    what=kind.what,
-                    days=own.get(kind.name, kind.default_days),
-                    default_days=kind.default_days,
-                    is_default=kind.name not in own,
-                )
-                for kind in KINDS
-            ]
-        )
+            return await _shown(session, tenant)
 
     async def of(self, tenant: UUID, kind: Kind) -> timedelta:
         """How long a tenant's things of one kind are kept."""
@@ -45,11 +35,16 @@ class Retention:
             own = await repository.rules_of(session, tenant)
         return timedelta(days=own.get(kind.name, kind.default_days))
 
-    async def change(self, actor: Actor, tenant: UUID, wanted: RetentionPatch) -> RetentionOut:
-        """Raises `BadRequest` for an unknown kind, or days outside its bounds."""
+    async def change(
+        self, actor: Actor, tenant: UUID, wanted: RetentionPatch, if_match: str | None = None
+    ) -> RetentionOut:
+        """Raises `BadRequest` for an unknown kind, or days outside its bounds, and `PreconditionFailed` when
+        the rules are not what `if_match` says."""
         for name, days in wanted.days.items():
             _check(name, days)
         async with self._db.system_session() as session:
+            await tenants.lock(session, tenant)
+            require_match(if_match, (await _shown(session, tenant)).fields())
             for name, days in wanted.days.items():
                 if days is None:
                     await repository.forget(session, tenant, name)
@@ -82,6 +77,22 @@ class Retention:
             if went < repository.BATCH_ROWS:
                 break
         return gone
+
+
+async def _shown(session: SystemRead, tenant: UUID) -> RetentionOut:
+    own = await repository.rules_of(session, tenant)
+    return RetentionOut(
+        rules=[
+            RuleOut(
+                kind=kind.name,
+                what=kind.what,
+                days=own.get(kind.name, kind.default_days),
+                default_days=kind.default_days,
+                is_default=kind.name not in own,
+            )
+            for kind in KINDS
+        ]
+    )
 
 
 def _of_tenant(kind: Kind, tenant: UUID, before: datetime) -> Callable[[SystemWrite], Awaitable[int]]:

@@ -112,12 +112,21 @@ TenantAction = Literal[
     "resume",
     "offboard",
     "undo_offboarding",
+    "read_offboarding",
+    "read_retention",
+    "change_retention",
+    "read_caches",
+    "change_caches",
+    "drop_caches",
     "read_limits",
     "change_limits",
     "list_keys",
     "create_key",
     "list_members",
     "add_member",
+    "list_webhooks",
+    "create_webhook",
+    "list_models",
     "list_adapters",
     "upload_adapter",
     "read_usage",
@@ -132,12 +141,21 @@ ACTIONS: Final[Mapping[TenantAction, Call]] = {
     "resume": Call("POST", f"{TENANT}/resume"),
     "offboard": Call("POST", f"{TENANT}/offboarding"),
     "undo_offboarding": Call("DELETE", f"{TENANT}/offboarding"),
+    "read_offboarding": Call("GET", f"{TENANT}/offboarding"),
+    "read_retention": Call("GET", f"{TENANT}/retention"),
+    "change_retention": Call("PATCH", f"{TENANT}/retention"),
+    "read_caches": Call("GET", f"{TENANT}/caches"),
+    "change_caches": Call("PATCH", f"{TENANT}/caches"),
+    "drop_caches": Call("DELETE", f"{TENANT}/caches"),
     "read_limits": Call("GET", f"{TENANT}/limits"),
     "change_limits": Call("PATCH", f"{TENANT}/limits"),
     "list_keys": Call("GET", f"{TENANT}/keys"),
     "create_key": Call("POST", f"{TENANT}/keys"),
     "list_members": Call("GET", f"{TENANT}/members"),
     "add_member": Call("POST", f"{TENANT}/members"),
+    "list_webhooks": Call("GET", f"{TENANT}/webhooks"),
+    "create_webhook": Call("POST", f"{TENANT}/webhooks"),
+    "list_models": Call("GET", f"{TENANT}/models"),
     "list_adapters": Call("GET", f"{TENANT}/adapters"),
     "upload_adapter": Call("POST", f"{TENANT}/adapters/{{name}}/versions"),
     "read_usage": Call("GET", f"{TENANT}/usage"),
@@ -157,6 +175,8 @@ def can_with(tenant: Tenant, role: Role | None) -> list[TenantAction]:
         without -= {"undo_offboarding"}
     else:
         without |= {"undo_offboarding"}
+    if tenant.lifecycle == Lifecycle.ACTIVE:  # whose last off-boarding, if any, was undone
+        without |= {"read_offboarding"}
     return allowed(ACTIONS, role, without=without)
 
 

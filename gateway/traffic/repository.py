@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import TextClause, text
+from sqlalchemy import TextClause, select, text
 
 from gateway.db import SystemRead, SystemWrite, TenantRead
-from gateway.traffic.minute import ALL, COUNTS, HISTOGRAMS, OTHER, TOKENS, MinuteRow
+from gateway.models import Tenant
+from gateway.traffic.minute import ALL, COUNTS, HISTOGRAMS, TOKENS, MinuteRow
 
 MOST_MS: Final = 5_000
 TENANTS_AT_ONCE: Final = 50
@@ -68,17 +69,10 @@ _COARSEN = text(
 _FORGET = text("DELETE FROM request_minutes WHERE at < :before")
 _BRIEFLY = text(f"SELECT set_config('statement_timeout', '{MOST_MS}', true)")
 
-SERIES: Final = {
-    "all": "'all'::text",
-    "adapter": "m.adapter",
-    "tenant": "m.tenant_id::text",
-}
-"""What a series stands for, as SQL; `by` of the API is one of them, or absent."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """[start, end) in steps, of one tenant or of all (None), by one of `SERIES`."""
+    """[start, end) in steps, of one tenant or of all (None); `by`: `all`, `adapter` or `tenant`."""
 
     start: datetime
     end: datetime
@@ -86,6 +80,7 @@ class Look:
     by: str
     most_series: int
     tenant: UUID | None
+    points: bool = True  # false: only what each series comes to
 
 
 async def put(session: SystemWrite, rows: Sequence[MinuteRow]) -> None:
@@ -112,43 +107,59 @@ async def forget(session: SystemWrite, before: datetime) -> int:
 
 
 async def series(session: TenantRead | SystemRead, look: Look) -> list[Any]:
-    """A row for each step and series that has something: `step`, `series`, the sums, and the histograms; the
-    largest series by requests, all others together as `(other)`. One statement."""
+    """A row for each step and series that has something: `step`, `tenant`, `key`, the sums, and the
+    histograms as those buckets that are not empty (`numbers`, from 1). With `by` the largest series by
+    requests, and under the key `(all)` what all of them come to together. One statement."""
     await session.execute(_BRIEFLY)
-    given = {
-        "start": look.start,
-        "end": look.end,
-        "step": timedelta(seconds=look.step_s),
-        "most": look.most_series,
-    }
+    given: dict[str, Any] = {"start": look.start, "end": look.end}
+    if look.points:
+        given["step"] = timedelta(seconds=look.step_s)
+    if look.by != "all":
+        given["most"] = look.most_series
     if look.tenant is not None:
         given["tenant"] = look.tenant
-    return list(await session.execute(_looking(look.by, look.tenant is not None), given))
+    return list(await session.execute(_looking(look), given))
 
 
-def _looking(by: str, of_one: bool) -> TextClause:
-    whose = "AND m.tenant_id = :tenant" if of_one else ""
-    rows = f"m.adapter {'<>' if by == 'adapter' else '='} '{ALL}'"
+async def names(session: SystemRead, tenants: Iterable[UUID]) -> dict[UUID, str]:
+    found = await session.execute(select(Tenant.id, Tenant.name).where(Tenant.id.in_([*tenants])))
+    return {row.id: row.name for row in found}
+
+
+def _looking(look: Look) -> TextClause:
+    by, start = look.by, "CAST(:start AS timestamptz)"
+    window = "m.at >= :start AND m.at < :end" + ("" if look.tenant is None else " AND m.tenant_id = :tenant")
+    step = f"date_bin(CAST(:step AS interval), m.at, {start}) AS step" if look.points else f"{start} AS step"
+    everything = f"""
+          SELECT {step}, NULL::uuid AS tenant, '{ALL}' AS key, m.*
+          FROM request_minutes m WHERE {window} AND m.adapter = '{ALL}'"""  # noqa: S608
+    largest, named = "", everything
+    if by != "all":
+        rows = f"{window} AND m.adapter {'<>' if by == 'adapter' else '='} '{ALL}'"
+        largest = f"""largest AS (
+          SELECT m.tenant_id, m.adapter FROM request_minutes m WHERE {rows}
+          GROUP BY 1, 2 ORDER BY sum({" + ".join(COUNTS)}) DESC, 1, 2 LIMIT :most
+        ), """  # noqa: S608  names are this file's
+        named = f"""{everything}
+          UNION ALL
+          SELECT {step}, m.tenant_id, {"m.adapter" if by == "adapter" else "''"}, m.*
+          FROM request_minutes m JOIN largest USING (tenant_id, adapter) WHERE {window}"""  # noqa: S608
+    of = "step, tenant, key"
     return text(
         f"""
-        WITH found AS (
-          SELECT date_bin(CAST(:step AS interval), m.at, CAST(:start AS timestamptz)) AS step,
-                 {SERIES[by]} AS key, m.*
-          FROM request_minutes m WHERE m.at >= :start AND m.at < :end AND {rows} {whose}
-        ), largest AS (
-          SELECT key FROM found GROUP BY key ORDER BY sum({" + ".join(COUNTS)}) DESC, key LIMIT :most
-        ), named AS (
-          SELECT CASE WHEN l.key IS NULL THEN '{OTHER}' ELSE f.key END AS series, f.*
-          FROM found f LEFT JOIN largest l USING (key)
+        WITH {largest}named AS ({named}
         ), sums AS (
-          SELECT step, series, {", ".join(f"sum({name})::bigint AS {name}" for name in _SUMS)}
-          FROM named GROUP BY 1, 2
+          SELECT {of}, {", ".join(f"sum({name})::bigint AS {name}" for name in _SUMS)}
+          FROM named GROUP BY 1, 2, 3
         ), buckets AS (
-          SELECT step, series, n, {_BUCKET_SUMS} FROM named, {_UNNEST.format(of="named.")} GROUP BY 1, 2, 3
+          SELECT {of}, n, {_BUCKET_SUMS} FROM named, {_UNNEST.format(of="named.")}
+          WHERE c0 <> 0 OR c1 <> 0 OR c2 <> 0 OR c3 <> 0 GROUP BY 1, 2, 3, 4
         ), arrays AS (
-          SELECT step, series, {_ARRAYS} FROM buckets GROUP BY 1, 2
+          SELECT {of}, array_agg(n ORDER BY n) AS numbers, {_ARRAYS} FROM buckets GROUP BY 1, 2, 3
         )
-        SELECT s.*, {", ".join(f"a.{name}::bigint[] AS {name}" for name in HISTOGRAMS)}
-        FROM sums s JOIN arrays a USING (step, series) ORDER BY series, step
+        SELECT s.*, a.numbers, {", ".join(f"a.{name}::bigint[] AS {name}" for name in HISTOGRAMS)}
+        FROM sums s JOIN arrays a ON (s.step, s.key) = (a.step, a.key)
+          AND s.tenant IS NOT DISTINCT FROM a.tenant
+        ORDER BY s.key, s.tenant, s.step
         """  # noqa: S608  names are this file's
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Literal
+from uuid import UUID
 
 import msgspec
 
@@ -57,20 +58,25 @@ class Point(msgspec.Struct, frozen=True):
 
 class Series(msgspec.Struct, frozen=True):
     """`key`: `all`; an adapter's name, or `(base)`, or `(unresolved)` for requests that were refused before
-    it was known; a tenant's id. `(other)`: all but the largest."""
+    it was known; a tenant's id. `(other)`: all but the largest. `tenant`: whose requests, where there are
+    series of several tenants."""
 
     key: str
+    tenant: UUID | None
+    tenant_name: str | None
     total: Figures
     points: list[Point]
 
 
 class RequestMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Of [start, end). Percentiles are within `error_factor` of the exact ones, between `least_ms` and
-    `most_ms`; what is outside counts as that. New requests are in within ten seconds."""
+    `most_ms`; what is outside counts as that. `complete_until`: what ended before is in, ten seconds ago at
+    the latest."""
 
     object: Literal["request_metrics"] = "request_metrics"
     start: datetime
     end: datetime
+    complete_until: datetime
     step_s: int  # may be longer than asked for, where only hours are kept
     by: Literal["adapter", "tenant"] | None
     error_factor: float

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
-from typing import Any, Final, Literal
+from math import ceil, floor
+from typing import Final, Literal
+from uuid import UUID
 
 from gateway.config import Settings
 from gateway.db import Database
 from gateway.errors import BadRequest
+from gateway.paging import moment
 from gateway.principal import TenantId
 from gateway.traffic import repository
-from gateway.traffic.histograms import ERROR, LEAST_MS, MOST_MS, added
-from gateway.traffic.minute import COUNTS, HISTOGRAMS, HOUR_S, MINUTE_S, QUARTER_S, TOKENS
+from gateway.traffic.histograms import ERROR, LEAST_MS, MOST_MS
+from gateway.traffic.minute import HOUR_S, MINUTE_S, QUARTER_S
 from gateway.traffic.repository import Look
-from gateway.traffic.schemas import Figures, Percentiles, Point, RequestMetrics, Series
+from gateway.traffic.schemas import RequestMetrics
+from gateway.traffic.telling import told
 
 MOST_STEPS: Final = 1_500
 MOST_STEPS_BY: Final = 150
 """Where there are many series."""
 MOST_SERIES: Final = 20
 LONGEST_WINDOW: Final = timedelta(days=366)
+LATE_S: Final = 10.0
+"""Workers write what they counted at least so often."""
 
 By = Literal["adapter", "tenant"]
 
@@ -50,75 +54,90 @@ class Kept:
         return QUARTER_S if window_s <= self.quarters_s - HOUR_S else HOUR_S
 
 
-def look_of(
-    window: str, step: str | None, by: By | None, *, tenant: TenantId | None, kept: Kept, now: datetime
-) -> Look:
-    """The window up to the end of this minute, in whole steps. Raises `BadRequest`."""
-    window_s = _seconds(window, "window")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """As a client writes it: `window` up to now, or from `since` to `until` (now, when absent)."""
+
+    window: str = "1h"
+    since: datetime | None = None
+    until: datetime | None = None
+    step: str | None = None
+    by: By | None = None
+    points: bool = True
+
+    def span(self, now: int) -> tuple[int, int]:
+        """Unix seconds. Raises `BadRequest`."""
+        if self.since is None:
+            if self.until is not None:
+                raise BadRequest("'until' goes with 'since'.", param="until", code="invalid_value")
+            return now - _seconds(self.window, "window"), now
+        since = floor((moment(self.since, "since") or self.since).timestamp())
+        ends = moment(self.until, "until")
+        until = now if ends is None else min(now, ceil(ends.timestamp()))
+        if since >= until:
+            raise BadRequest(
+                "'since' must be before 'until', and before now.", param="since", code="invalid_value"
+            )
+        return since, until
+
+
+def look_of(asked: Asked, *, tenant: TenantId | None, kept: Kept, now: datetime) -> Look:
+    """What was asked for in whole steps, up to the end of this minute at most. Raises `BadRequest`."""
+    last = int(now.timestamp() + 1)
+    since, until = asked.span(last)
+    window_s = until - since
     if timedelta(seconds=window_s) > LONGEST_WINDOW:
-        raise BadRequest("'window' is at most 366 days.", param="window", code="invalid_value")
-    most = MOST_STEPS_BY if by else MOST_STEPS
-    step_s = _seconds(step, "step") if step is not None else _fitting(window_s)
-    if step_s % MINUTE_S or step_s > window_s:
+        param = "window" if asked.since is None else "since"
+        raise BadRequest("At most 366 days at a time.", param=param, code="invalid_value")
+    most = MOST_STEPS_BY if asked.by and asked.points else MOST_STEPS
+    step_s = _seconds(asked.step, "step") if asked.step is not None else _fitting(window_s)
+    if step_s % MINUTE_S or step_s > max(window_s, MINUTE_S):
         raise BadRequest(
-            "'step' is a whole number of minutes, and not longer than 'window'.",
+            "'step' is a whole number of minutes, and not longer than the window.",
             param="step",
             code="invalid_value",
         )
-    finest_s = kept.finest_s(window_s)
+    finest_s = kept.finest_s(last - since)
     step_s = -(-step_s // finest_s) * finest_s
-    num_steps = -(-window_s // step_s)
-    if num_steps > most:
+    end_s = -(-until // step_s) * step_s
+    start_s = since // step_s * step_s if asked.since else end_s - -(-window_s // step_s) * step_s
+    if (end_s - start_s) // step_s > most:
         raise BadRequest(f"At most {most} steps: make them longer.", param="step", code="invalid_value")
-    end_s = -(-int(now.timestamp() + 1) // step_s) * step_s
     return Look(
-        start=datetime.fromtimestamp(end_s - num_steps * step_s, UTC),
+        start=datetime.fromtimestamp(start_s, UTC),
         end=datetime.fromtimestamp(end_s, UTC),
         step_s=step_s,
-        by=by or "all",
+        by=asked.by or "all",
         most_series=MOST_SERIES,
         tenant=tenant,
+        points=asked.points,
     )
 
 
 async def metrics(db: Database, look: Look) -> RequestMetrics:
-    """Of one tenant by its own role, of all by the system's. One query, at most five seconds long; raises
-    `Unavailable` beyond that."""
+    """Of one tenant by its own role, of all by the system's. One query of figures, at most five seconds long;
+    raises `Unavailable` beyond that."""
+    complete_until = min(look.end, datetime.now(UTC) - timedelta(seconds=LATE_S))
+    named: dict[UUID, str] = {}
     if look.tenant is None:
         async with db.system_reader() as system:
             rows = await repository.series(system, look)
+            if look.by != "all":
+                named = await repository.names(system, {row.tenant for row in rows if row.tenant is not None})
     else:
         async with db.tenant_reader(TenantId(look.tenant)) as session:
             rows = await repository.series(session, look)
     return RequestMetrics(
         start=look.start,
         end=look.end,
+        complete_until=complete_until,
         step_s=look.step_s,
         by="adapter" if look.by == "adapter" else "tenant" if look.by == "tenant" else None,
         error_factor=round(ERROR, 4),
         least_ms=LEAST_MS,
         most_ms=round(MOST_MS, 1),
-        data=await asyncio.to_thread(_series, rows),
+        data=await asyncio.to_thread(told, look, rows, named),
     )
-
-
-def _series(rows: Sequence[Any]) -> list[Series]:
-    found = []
-    for key, of_key in groupby(rows, key=lambda row: row.series):
-        these = list(of_key)
-        points = [Point(row.step, _figures([row])) for row in these]
-        found.append(Series(str(key), _figures(these), points))
-    return sorted(found, key=lambda one: (-one.total.requests, one.key))
-
-
-def _figures(rows: Sequence[Any]) -> Figures:
-    found: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in (*COUNTS, *TOKENS)}
-    for name in HISTOGRAMS:
-        buckets: list[int] = []
-        for row in rows:
-            buckets = added(buckets, getattr(row, name))
-        found[f"{name}_ms"] = Percentiles.of(buckets)
-    return Figures(requests=sum(found[name] for name in COUNTS), **found)
 
 
 def _fitting(window_s: int) -> int:

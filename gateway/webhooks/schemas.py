@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from gateway.actions import TENANT, Call, allowed
 from gateway.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
 from gateway.paging import Page
+from gateway.principal import Role
 from gateway.webhooks.destinations import MAX_URL_CHARACTERS
 
 MOST_OVERLAP_H = 168
@@ -58,6 +61,11 @@ class EndpointChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     kinds: Kinds | UnsetType = UNSET
     status: Status | UnsetType = UNSET
 
+    @staticmethod
+    def fields_of(shown: EndpointOut) -> dict[str, Any]:
+        """What it may change, as it is."""
+        return {name: getattr(shown, name) for name in EndpointChange.__struct_fields__}
+
 
 class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """For `overlap_h` hours both secrets sign. 0: the old one is not to be trusted any more."""
@@ -65,8 +73,24 @@ class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     overlap_h: Annotated[int, Meta(ge=0, le=MOST_OVERLAP_H)] = 24
 
 
+EndpointAction = Literal["change", "delete", "rotate", "ping", "list_deliveries"]
+_ENDPOINT = f"{TENANT}/webhooks/{{endpoint_id}}"
+ACTIONS: Final[Mapping[EndpointAction, Call]] = {
+    "change": Call("PATCH", _ENDPOINT),
+    "delete": Call("DELETE", _ENDPOINT),
+    "rotate": Call("POST", f"{_ENDPOINT}/rotate"),
+    "ping": Call("POST", f"{_ENDPOINT}/ping"),
+    "list_deliveries": Call("GET", f"{_ENDPOINT}/deliveries"),
+}
+DeliveryAction = Literal["redeliver"]
+DELIVERY_ACTIONS: Final[Mapping[DeliveryAction, Call]] = {
+    "redeliver": Call("POST", f"{_ENDPOINT}/deliveries/{{delivery_id}}/redeliver"),
+}
+
+
 class EndpointOut(msgspec.Struct, frozen=True, kw_only=True):
-    """`url` null: it can't be opened, for the key that sealed it is gone; set it again."""
+    """`url` null: it can't be opened, for the key that sealed it is gone; set it again. `can`: what whoever
+    asks may do with it; one that is disabled is not pinged."""
 
     id: UUID
     url: str | None
@@ -78,6 +102,7 @@ class EndpointOut(msgspec.Struct, frozen=True, kw_only=True):
     previous_secret_until: datetime | None
     created_at: datetime
     updated_at: datetime
+    can: list[EndpointAction] = msgspec.field(default_factory=list)
 
     @classmethod
     def of(cls, endpoint: WebhookEndpoint, url: str | None) -> EndpointOut:
@@ -94,6 +119,11 @@ class EndpointOut(msgspec.Struct, frozen=True, kw_only=True):
             updated_at=endpoint.updated_at,
         )
 
+    def seen_by(self, role: Role | None) -> EndpointOut:
+        """With what that role may do."""
+        without = () if self.status == "active" else ("ping",)
+        return msgspec.structs.replace(self, can=allowed(ACTIONS, role, without=without))
+
 
 class EndpointWithSecret(msgspec.Struct, frozen=True):
     """`secret` is shown in this answer only."""
@@ -107,7 +137,8 @@ class EndpointList(msgspec.Struct, frozen=True):
 
 
 class DeliveryOut(msgspec.Struct, frozen=True, kw_only=True):
-    """`last_*` are of the last try. `next_at`: of the next, while it is waited for."""
+    """`last_*` are of the last try. `next_at`: of the next, while it is waited for. `can`: what whoever asks
+    may do with it."""
 
     id: UUID
     event_id: UUID  # the `webhook-id`
@@ -121,6 +152,7 @@ class DeliveryOut(msgspec.Struct, frozen=True, kw_only=True):
     last_ms: int | None
     created_at: datetime
     finished_at: datetime | None
+    can: list[DeliveryAction] = msgspec.field(default_factory=list)
 
     @classmethod
     def of(cls, row: WebhookDelivery, event: WebhookEvent) -> DeliveryOut:
@@ -141,6 +173,11 @@ class DeliveryOut(msgspec.Struct, frozen=True, kw_only=True):
             },
             cls,
         )
+
+    def seen_by(self, role: Role | None, active: bool = True) -> DeliveryOut:
+        """With what that role may do; `active`: its endpoint is."""
+        without = () if active and self.state != "waiting" else DELIVERY_ACTIONS
+        return msgspec.structs.replace(self, can=allowed(DELIVERY_ACTIONS, role, without=without))
 
 
 class DeliveryPage(Page[DeliveryOut], frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from msgspec import UNSET
@@ -12,6 +12,7 @@ from sqlalchemy import func
 
 from gateway.audit.service import Actor, Change, record
 from gateway.db import Database
+from gateway.edits import require_match
 from gateway.errors import BadRequest, Conflict, NotFound, RateLimited
 from gateway.ids import uuid7
 from gateway.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
@@ -26,6 +27,13 @@ from gateway.webhooks.signing import SigningSecret
 MAX_ENDPOINTS: Final = 16
 MAX_PINGS: Final = 20
 PINGS_WITHIN: Final = timedelta(hours=1)
+
+
+class Sent(NamedTuple):
+    """What was sent to an endpoint, and whether more is."""
+
+    active: bool
+    rows: list[tuple[WebhookDelivery, WebhookEvent]]
 
 
 class Webhooks:
@@ -72,12 +80,19 @@ class Webhooks:
             return self._shown(_existing(await repository.endpoint(session, tenant, endpoint_id)))
 
     async def change(
-        self, actor: Actor, tenant: TenantId, endpoint_id: UUID, wanted: EndpointChange
+        self,
+        actor: Actor,
+        tenant: TenantId,
+        endpoint_id: UUID,
+        wanted: EndpointChange,
+        if_match: str | None = None,
     ) -> EndpointOut:
-        """Raises `NotFound`, and `BadRequest` for a URL that webhooks may not go to."""
+        """Raises `NotFound`, `BadRequest` for a URL that webhooks may not go to, and `PreconditionFailed` for
+        one that is not what `if_match` says."""
         to = None if wanted.url is UNSET else self._destination(wanted.url)
         async with self._db.tenant_session(tenant) as session:
             endpoint = _existing(await repository.endpoint(session, tenant, endpoint_id, lock=True))
+            require_match(if_match, EndpointChange.fields_of(self._shown(endpoint)))
             details: dict[str, object] = {}
             if to is not None:
                 endpoint.host = to.host
@@ -147,11 +162,12 @@ class Webhooks:
 
     async def deliveries(
         self, tenant: TenantId, endpoint_id: UUID, start: ById | None, limit: int
-    ) -> list[tuple[WebhookDelivery, WebhookEvent]]:
+    ) -> Sent:
         """Newest first. Raises `NotFound`."""
         async with self._db.tenant_reader(tenant) as session:
-            _existing(await repository.endpoint(session, tenant, endpoint_id))
-            return await repository.deliveries(session, endpoint_id, start, limit)
+            endpoint = _existing(await repository.endpoint(session, tenant, endpoint_id))
+            rows = await repository.deliveries(session, endpoint_id, start, limit)
+        return Sent(endpoint.status == "active", rows)
 
     async def redeliver(
         self, actor: Actor, tenant: TenantId, endpoint_id: UUID, delivery_id: UUID

@@ -53,9 +53,13 @@ def wide(page: Page) -> list[str]:
 def places(tenant: dict[str, Any], key: str) -> list[str]:
     one = f"/tenants/{tenant['id']}"
     return [
+        "/overview",
+        "/overview?range=30d&by=adapter",
         "/tenants",
         "/tenants?name=nobody-has-this",
         one,
+        f"{one}/requests",
+        f"{one}/requests?outcome=failed&range=7d",
         f"{one}/keys",
         f"{one}/keys/{key}",
         f"{one}/limits",
@@ -118,7 +122,7 @@ def test_a_tenant_is_made_found_suspended_and_resumed_by_keyboard(ui: Ui, new_te
     page = ui.log_in("/audit")
     expect(page.get_by_role("heading", name="Audit")).to_be_visible()
     page.keyboard.press("Control+k")
-    page.get_by_placeholder("A page, or a tenant").fill(made["name"])
+    page.get_by_placeholder("A page, a tenant, or a request's id").fill(made["name"])
     expect(page.get_by_role("dialog").get_by_text("Tenant", exact=True)).to_be_visible()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")

@@ -42,12 +42,13 @@ NO_IDS = {
         "status",
         "lifecycle",
         "name_prefix",
+        "id_prefix",
         "action",
         "actor",
         "target",
     ),
     *("kept_hash", "kept_seq", "by", "step", "window", "slow_ms", "outcome", "code", "key", "alias"),
-    *("base_digest", "touch", "return_to"),
+    *("base_digest", "touch", "return_to", "points"),
 }
 """Query parameters that name nothing of anyone's, or only filter what the asking tenant has."""
 

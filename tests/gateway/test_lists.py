@@ -19,6 +19,7 @@ Client = TestClient[Any]
 
 NOT_PAGED = {
     "/v1/models": "OpenAI's list, which has no pages: SDKs read it whole; 1,000 adapters, more by `after`",
+    "/api/v1/tenants/{tenant}/models": "the same",
     "/v1/usage": "a report with sums over all of it, bounded by its window and refused beyond",
     "/api/v1/tenants/{tenant}/usage": "the same",
     "/v1/usage/shared-adapters": "the same, and at most 10,000 rows",
@@ -31,6 +32,7 @@ NOT_PAGED = {
     "/v1/metrics/requests": "a report in at most 1,500 steps",
     "/api/v1/tenants/{tenant}/metrics/requests": "the same",
     "/api/v1/metrics/requests": "the same",
+    "/api/v1/attention": "twenty of a kind at most, the worst first: a look, not a list to walk",
     "/api/v1/placement/moves": "the last that happened: 1,000 are kept, none has a place to go on from",
     "/api/v1/tenants/{tenant}/limits/now": "what a tenant is held to: seven at most",
     "/api/v1/session/providers": "eight at most",
@@ -138,6 +140,7 @@ async def test_keys_page_and_filter(client: Client, operator: Operator, tenant: 
         ({"name_prefix": "ci-"}, ["ci-2", "ci-1"]),
         ({"name_prefix": "100%"}, ["100%_x"]),
         ({"name_prefix": "1%"}, []),
+        ({"id_prefix": made[2]["id"][:10]}, ["prod"]),
         ({"since": made[2]["created_at"]}, ["100%_x", "prod"]),
         ({"until": made[2]["created_at"]}, ["ci-2", "ci-1"]),
     ):

@@ -5,6 +5,7 @@ import { ConflictNotice, SaveBar, type Saved, useEdit } from "../parts/edits";
 import { countText, Moment, Mono } from "../parts/figures";
 import { Empty, Failed, Read } from "../parts/states";
 import { type Tenant, useTenant, useTenantId } from "./tenant-data";
+import { TenantTraffic } from "./tenant-traffic";
 
 const LOOK_MS = 5_000;
 
@@ -14,11 +15,14 @@ export function TenantOverview() {
     return null;
   }
   return (
-    <SimpleGrid cols={{ base: 1, md: 2 }}>
-      <About tenant={tenant.data} />
-      {tenant.data.can.includes("read_limits") && <Use />}
-      {tenant.data.can.includes("change") && <Weight />}
-    </SimpleGrid>
+    <Stack>
+      <SimpleGrid cols={{ base: 1, md: 2 }}>
+        <About tenant={tenant.data} />
+        {tenant.data.can.includes("read_limits") && <Use />}
+        {tenant.data.can.includes("change") && <Weight />}
+      </SimpleGrid>
+      {tenant.data.can.includes("read_requests") && <TenantTraffic />}
+    </Stack>
   );
 }
 

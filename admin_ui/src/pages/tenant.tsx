@@ -12,6 +12,7 @@ import { TenantStatus } from "./tenants";
 const TABS = [
   { value: "overview", label: "Overview", needs: null },
   { value: "adapters", label: "Adapters", needs: "list_adapters" },
+  { value: "requests", label: "Requests", needs: "read_requests" },
   { value: "keys", label: "Keys", needs: "list_keys" },
   { value: "limits", label: "Limits", needs: "read_limits" },
   { value: "audit", label: "Audit", needs: "read_audit" },
@@ -38,6 +39,8 @@ function TenantFrame({ tenant }: { tenant: Tenant }) {
       calls={[
         { method: "GET", path: root },
         { method: "GET", path: `${root}/limits/now` },
+        { method: "GET", path: `${root}/metrics/requests?window=1h` },
+        { method: "GET", path: `${root}/requests?outcome=refused` },
         { method: "POST", path: `${root}/suspend`, body: { reason: "unpaid" } },
       ]}
     >

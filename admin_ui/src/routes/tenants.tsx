@@ -1,4 +1,5 @@
 import { createRoute, lazyRouteComponent } from "@tanstack/react-router";
+import { rangeSearch } from "../parts/range-search";
 import { inside, tenant, text } from "./frame";
 
 export interface TenantsSearch {
@@ -21,6 +22,7 @@ const tenants = createRoute({
 const tenantOverview = createRoute({
   getParentRoute: () => tenant,
   path: "/",
+  validateSearch: rangeSearch,
   component: lazyRouteComponent(() => import("../pages/tenant-overview"), "TenantOverview"),
 });
 

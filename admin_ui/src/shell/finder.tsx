@@ -7,10 +7,11 @@ import { api, heard } from "../api/client";
 import { Icon } from "../parts/icons";
 import type { Session } from "../session/door";
 import { places } from "./places";
+import { requestIdIn } from "./request-id";
 
 const WAIT_MS = 150;
 
-/** Ctrl K, or ⌘K: to any page, and to any tenant by what its name begins with. */
+/** Ctrl K, or ⌘K: to any page, to any tenant by what its name begins with, and to a request by its id. */
 export function Finder({ session }: { session: Session }) {
   const navigate = useNavigate();
   const [typed, setTyped] = useState("");
@@ -22,7 +23,19 @@ export function Finder({ session }: { session: Session }) {
     enabled: prefix !== "",
     placeholderData: keepPreviousData,
   });
+  const request = session.can.includes("find_request") ? requestIdIn(typed) : undefined;
   const actions: SpotlightActionData[] = [
+    ...(request === undefined
+      ? []
+      : [
+          {
+            id: request,
+            label: `Request ${request}`,
+            description: "Why it was refused or slow",
+            leftSection: <Icon name="request" />,
+            onClick: () => void navigate({ to: "/requests/$request", params: { request } }),
+          },
+        ]),
     ...places(session)
       .filter((place) => place.label.toLowerCase().includes(prefix))
       .map((place) => ({
@@ -49,7 +62,7 @@ export function Finder({ session }: { session: Session }) {
       shortcut={["mod + K"]}
       nothingFound="Nothing begins with this."
       searchProps={{
-        placeholder: "A page, or a tenant",
+        placeholder: "A page, a tenant, or a request's id",
         "aria-label": "Find",
         leftSection: <Icon name="search" />,
       }}

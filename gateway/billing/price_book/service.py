@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -21,9 +22,15 @@ from gateway.billing.price_book.prices import (
 from gateway.billing.price_book.schemas import VersionIn
 from gateway.db import Database
 from gateway.errors import BadRequest, Conflict, NotFound
-from gateway.models import PriceBookVersion
+from gateway.models import PriceBookVersion, UsageLedger
 
 MAX_VERSIONS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    units: int  # of 10⁻¹² of the currency, exact
+    currency: str
 
 
 class PriceBook:
@@ -83,6 +90,24 @@ class PriceBook:
         if edition is None:
             raise NotFound("There is no such version of the price book.")
         return edition, edition.choose(used)
+
+
+    async def cost_of(self, row: UsageLedger) -> Cost | None:
+        """Of what it was billed, under the version that it names; None where it names none."""
+        if row.price_book_version is None:
+            return None
+        used = Selector(row.base_id, row.owner_id, row.adapter_name, row.service_class)
+        async with self._db.system_reader() as session:
+            book = await repository.find(session, row.price_book_version)
+            if book is None:
+                return None
+            rows = tuple(await repository.rows_of(session, book.version))
+        edition = Edition(book.version, book.currency, book.effective_from, rows)
+        prices = edition.price_of(used).of_source(row.source)
+        uncached = row.billed_prompt_tokens - row.billed_cached_tokens
+        counts = (uncached, row.billed_cached_tokens, row.billed_completion_tokens)
+        units = sum(tokens * price for tokens, price in zip(counts, prices, strict=True))
+        return Cost(units, edition.currency)
 
 
 def _rows(wanted: VersionIn) -> list[PriceRow]:

@@ -22,7 +22,7 @@ from gateway.traffic import repository
 from gateway.traffic.histograms import bucket_of
 from gateway.traffic.minute import ALL, OTHER, Cell, Measured, MinuteRow
 from gateway.traffic.repository import Look
-from gateway.traffic.service import By, Kept, look_of, metrics
+from gateway.traffic.service import Asked, By, Kept, look_of, metrics
 from gateway.traffic.tally import OLDEST_MINUTES, Tally
 from tests.gateway.conftest import Operator
 from tests.gateway.events.test_routes import new_key
@@ -69,9 +69,28 @@ async def test_a_cell_that_is_written_again_counts_once(db: Database, tenant: Te
 
 async def test_series_by_adapter_are_the_largest_and_the_rest(db: Database, tenant: TenantId) -> None:
     for number, adapter in enumerate(("a", "b", "c", "d")):
-        await put(db, row(tenant, NOW, adapter, number + 1, 10, uuid4(), 1))
+        for name in (adapter, ALL):
+            await put(db, row(tenant, NOW, name, number + 1, 10 * 3**number, uuid4(), 1))
     found = await metrics(db, look(tenant, "adapter"))
     assert {series.key: series.total.served for series in found.data} == {"d": 4, "c": 3, OTHER: 3}
+    rest = next(series.total for series in found.data if series.key == OTHER)
+    assert (rest.total_ms.count, rest.prompt_tokens) == (3, 30)
+    assert rest.total_ms.p50 == pytest.approx(30, rel=0.0906)
+
+
+async def test_adapters_of_one_name_are_told_apart_by_their_tenants(
+    db: Database, new_tenant: Callable[[], Awaitable[TenantId]]
+) -> None:
+    one, other = await new_tenant(), await new_tenant()
+    for tenant, number in ((one, 2), (other, 3)):
+        for name in ("pirate", ALL):
+            await put(db, row(tenant, NOW + timedelta(days=900), name, number, 10, uuid4(), 1))
+    found = await metrics(db, look(None, "adapter", now=NOW + timedelta(days=900)))
+    assert [(each.key, each.tenant, each.total.served) for each in found.data] == [
+        ("pirate", other, 3),
+        ("pirate", one, 2),
+    ]
+    assert all(each.tenant_name for each in found.data)
 
 
 @pytest.mark.parametrize(("days", "wanted_spans"), [(1, [900, 900, 900]), (8, [3600])])
@@ -158,21 +177,34 @@ def test_memory_is_bounded_and_what_is_old_goes() -> None:
 )
 def test_a_window_that_is_too_fine_is_refused(window: str, step: str | None, by: By, param: str) -> None:
     with pytest.raises(BadRequest) as refused:
-        look_of(window, step, by, tenant=None, kept=KEPT, now=NOW)
+        look_of(Asked(window=window, step=step, by=by), tenant=None, kept=KEPT, now=NOW)
     assert refused.value.param == param
 
 
 def test_where_only_hours_are_kept_steps_are_hours() -> None:
-    fine = look_of("1h", None, None, tenant=None, kept=KEPT, now=NOW)
+    fine = look_of(Asked(), tenant=None, kept=KEPT, now=NOW)
     assert (fine.step_s, fine.end, fine.end - fine.start) == (
         60,
         NOW.replace(minute=1, second=0),
         timedelta(hours=1),
     )
-    coarse = look_of("7d", "90m", None, tenant=None, kept=KEPT, now=NOW)
+    coarse = look_of(Asked(window="7d", step="90m"), tenant=None, kept=KEPT, now=NOW)
     assert coarse.step_s == 7_200
     assert coarse.start.minute == 0
-    assert look_of("2d", "5m", None, tenant=None, kept=KEPT, now=NOW).step_s == 900
+    assert look_of(Asked(window="2d", step="5m"), tenant=None, kept=KEPT, now=NOW).step_s == 900
+
+
+def test_a_window_that_ended_is_told_from_its_first_to_its_last_moment() -> None:
+    day = datetime(2026, 6, 10, tzinfo=UTC)
+    asked = Asked(since=day, until=day + timedelta(days=1), step="3h")
+    found = look_of(asked, tenant=None, kept=KEPT, now=NOW)
+    assert (found.start, found.end, found.step_s) == (day, day + timedelta(days=1), 10_800)
+    begun = look_of(Asked(since=NOW - timedelta(minutes=90)), tenant=None, kept=KEPT, now=NOW)
+    assert begun.start <= NOW - timedelta(minutes=90)
+    assert NOW <= begun.end <= NOW + timedelta(minutes=1)
+    for wrong in (Asked(since=NOW + timedelta(days=1)), Asked(until=NOW), Asked(since=day, until=day)):
+        with pytest.raises(BadRequest):
+            look_of(wrong, tenant=None, kept=KEPT, now=NOW)
 
 
 async def test_who_sees_which_figures(

@@ -125,7 +125,7 @@ def endpoint(webhooks: Webhooks, tenant: TenantId, receiver: Receiver) -> MakeEn
 async def told(webhooks: Webhooks, tenant: TenantId, endpoint_id: Any) -> list[DeliveryOut]:
     """Its log, oldest first."""
     found = await webhooks.deliveries(tenant, endpoint_id, None, 200)
-    return [DeliveryOut.of(*each) for each in reversed(found)]
+    return [DeliveryOut.of(*each) for each in reversed(found.rows)]
 
 
 async def make_due(db: Database, **more: Any) -> None:

@@ -1,0 +1,1 @@
+"""What to look at first, out of what replicas, catalog, ledger, budgets, store and queue tell."""

@@ -56,6 +56,8 @@ def places(tenant: dict[str, Any], key: str) -> list[str]:
         "/tenants",
         "/tenants?name=nobody-has-this",
         one,
+        f"{one}/adapters",
+        f"{one}/upload",
         f"{one}/keys",
         f"{one}/keys/{key}",
         f"{one}/limits",

@@ -107,9 +107,15 @@ class Lifecycle:
                 retired=retired,
             )
 
-    async def get_adapter(self, principal: Principal, name: str, *, retired: bool = False) -> AdapterRow:
-        """`retired`: if it has versions to restore. Raises `NotFound`."""
-        async with self._adapter(principal, name, retired=retired) as (_, row):
+    async def get_adapter(self, principal: Principal, name: str, *, retired_too: bool = False) -> AdapterRow:
+        """`retired_too`: or else one with versions to restore. Raises `NotFound`."""
+        try:
+            async with self._adapter(principal, name) as (_, row):
+                return row
+        except NotFound:
+            if not retired_too:
+                raise
+        async with self._adapter(principal, name, retired=True) as (_, row):
             return row
 
     async def list_versions(
@@ -122,13 +128,16 @@ class Lifecycle:
             return VersionPage(row, found)
 
     async def get_version(
-        self, principal: Principal, name: str, number: int, *, retired: bool = False
+        self, principal: Principal, name: str, number: int, *, retired_too: bool = False
     ) -> VersionPage:
-        """`retired`: one that can be restored. Raises `NotFound`."""
+        """`retired_too`: or else one that can be restored. Raises `NotFound`."""
         if not 1 <= number <= MAX_VERSION:
             raise adapter_not_found(name, number)
-        async with self._adapter(principal, name, retired=retired) as (session, row):
-            version = await repository.find_version(session, row.adapter, number, retired=retired)
+        row = await self.get_adapter(principal, name, retired_too=retired_too)
+        async with self._database.tenant_reader(principal.tenant) as session:
+            version = await repository.find_version(session, row.adapter, number)
+            if version is None and retired_too:
+                version = await repository.find_version(session, row.adapter, number, retired=True)
         if version is None:
             raise adapter_not_found(name, number)
         return VersionPage(row, [version])

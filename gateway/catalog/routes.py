@@ -56,9 +56,9 @@ Retired = Annotated[
     Literal["retired"] | None,
     QueryParameter(name="state", description="`retired`: those with versions that can be restored."),
 ]
-OfRetired = Annotated[
-    Literal["retired"] | None,
-    QueryParameter(name="state", description="`retired`: what can be restored of it."),
+AnyState = Annotated[
+    Literal["any"] | None,
+    QueryParameter(name="state", description="`any`: also one that is retired, and can be restored."),
 ]
 NameCursor = Annotated[
     str | None, QueryParameter(pattern=f"^{NAME_PATTERN}$", max_length=63, description=EARLIER)
@@ -114,9 +114,9 @@ async def get_adapter(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     name: FromPath[str],
-    in_state: OfRetired = None,
+    in_state: AnyState = None,
 ) -> AdapterOut:
-    row = await services.lifecycle.get_adapter(principal, name, retired=in_state == "retired")
+    row = await services.lifecycle.get_adapter(principal, name, retired_too=in_state == "any")
     return AdapterOut.of(row, services.catalog.base.name, viewer_of(request, principal))
 
 
@@ -159,9 +159,9 @@ async def get_version(
     principal: NamedDependency[Principal],
     name: FromPath[str],
     number: FromPath[int],
-    in_state: OfRetired = None,
+    in_state: AnyState = None,
 ) -> VersionOut:
-    found = await services.lifecycle.get_version(principal, name, number, retired=in_state == "retired")
+    found = await services.lifecycle.get_version(principal, name, number, retired_too=in_state == "any")
     viewer = viewer_of(request, principal)
     return VersionOut.of(found.adapter, found.versions[0], services.catalog.base.name, viewer)
 

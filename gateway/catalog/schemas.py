@@ -115,7 +115,7 @@ class AdapterOut(msgspec.Struct, frozen=True, kw_only=True):
     base: str
     aliases: dict[str, int]  # alias → version (the one with most); `live`: what the bare name answers with
     latest: int  # highest version number
-    state: str  # of the latest version; retired: of an adapter that is looked at with `state=retired`
+    state: str  # of the latest version: retired when all are
     bytes: int  # of the latest version, packed, as stored
     created_at: datetime
     can: list[AdapterAction]

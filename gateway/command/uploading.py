@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from gateway.catalog.names import LIVE
 from gateway.catalog.parts import ACCEPTANCE_PART, CONFIG_PART, WEIGHTS_PART
 from gateway.command.api import Api, CommandFailed, Refused, Unreachable, segment
 from gateway.command.options import AsJson, MaybeTenant, access_of
@@ -30,6 +32,7 @@ def upload_adapter(
         Path, typer.Argument(help=f"Holds {CONFIG_PART} and {WEIGHTS_PART}, and maybe {ACCEPTANCE_PART}.")
     ],
     name: Annotated[str | None, typer.Option(help="Default: the folder's name.")] = None,
+    alias: Annotated[str, typer.Option(help="Points to it once it is ready; or none.")] = LIVE,
     give_up: Annotated[
         float, typer.Option(min=0, help="Seconds without progress after which to give up.")
     ] = Patience().give_up_s,
@@ -41,7 +44,8 @@ def upload_adapter(
     api, root = access_of(context).of_tenant(tenant)
     state = UploadState(default_folder(), f"{api.url} {root}")
     with _watched(files, silent=as_json) as told:
-        made = upload(api, root, name or folder.resolve().name, files, state, told, Patience(give_up))
+        wanted = Wanted(name or folder.resolve().name, files, alias)
+        made = upload(api, root, wanted, state, told, Patience(give_up))
     show(made, as_json)
 
 
@@ -56,18 +60,20 @@ def files_of(folder: Path) -> list[Path]:
     return [folder / CONFIG_PART, folder / WEIGHTS_PART, *([optional] if optional.is_file() else [])]
 
 
-def upload(
-    api: Api,
-    root: str,
-    name: str,
-    files: Sequence[Path],
-    state: UploadState,
-    told: Told,
-    patience: Patience,
-) -> Any:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to become of files."""
+
+    name: str
+    files: Sequence[Path]
+    alias: str = LIVE
+
+
+def upload(api: Api, root: str, wanted: Wanted, state: UploadState, told: Told, patience: Patience) -> Any:
     """The version that they have become. Raises `CommandFailed`."""
+    files = wanted.files
     ids = [FileUpload(api, root, file, state, told, patience).send() for file in files]
-    target = f"{root}/adapters/{segment(name)}/versions"
+    target = f"{root}/adapters/{segment(wanted.name)}/versions?alias={segment(wanted.alias)}"
     waiting = Waiting(patience, told)
     told.waiting("proving")
     while True:

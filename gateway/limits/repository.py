@@ -86,11 +86,13 @@ async def find_key(session: TenantRead, tenant: TenantId, key_id: str) -> ApiKey
     return (await session.scalars(query)).one_or_none()
 
 
-async def find_adapter(session: TenantRead, tenant: TenantId, base_id: str, name: str) -> Adapter | None:
+async def find_adapter(
+    session: TenantRead, tenant: TenantId, base_id: str, name: str, *, lock: bool = False
+) -> Adapter | None:
     query = select(Adapter).where(
         Adapter.tenant_id == tenant, Adapter.base_id == base_id, Adapter.name == name
     )
-    return (await session.scalars(query)).one_or_none()
+    return (await session.scalars(query.with_for_update() if lock else query)).one_or_none()
 
 
 async def change_key(session: TenantWrite, tenant: TenantId, key_id: str, values: Values) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 from litestar import Request, Response, get, patch, post
@@ -28,6 +28,7 @@ from gateway.services import Services
 KeyId = Annotated[str, PathParameter(max_length=64, description="Public part of the key.")]
 AdapterName = Annotated[str, PathParameter(max_length=192, description="Without a version.")]
 MaybeModel = Annotated[str | None, QueryParameter(max_length=256, description="With its adapter's limits.")]
+Told = TypeVar("Told", bound=BucketsOut)
 
 
 @get("/v1/limits", opt={SCOPE: Scope.INFERENCE}, summary="What the key is held to, and what is left")
@@ -110,8 +111,8 @@ async def change_key_limits(
 @get("/api/v1/tenants/{tenant:uuid}/adapters/{name:str}/limits", summary="An adapter's limits")
 async def adapter_limits(
     services: NamedDependency[Services], tenant: FromPath[UUID], name: AdapterName
-) -> BucketsOut:
-    return await services.limit_settings.of_adapter(TenantId(tenant), name)
+) -> Response[BucketsOut]:
+    return _tagged(await services.limit_settings.of_adapter(TenantId(tenant), name))
 
 
 @patch("/api/v1/tenants/{tenant:uuid}/adapters/{name:str}/limits", summary="Change an adapter's limits")
@@ -121,11 +122,13 @@ async def change_adapter_limits(
     tenant: FromPath[UUID],
     name: AdapterName,
     data: JSONBody[BucketsPatch],
-) -> BucketsOut:
-    return await services.limit_settings.change_adapter(actor, TenantId(tenant), name, data)
+    if_match: IfMatch = None,
+) -> Response[BucketsOut]:
+    changed = await services.limit_settings.change_adapter(actor, TenantId(tenant), name, data, if_match)
+    return _tagged(changed)
 
 
-def _tagged(limits: LimitsOut) -> Response[LimitsOut]:
+def _tagged(limits: Told) -> Response[Told]:
     return Response(limits, headers={"etag": tag_of(limits.fields())})
 
 

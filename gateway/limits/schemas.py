@@ -94,6 +94,11 @@ class BucketsOut(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens_per_minute: int | None
     max_parallel: int | None
 
+    def fields(self) -> dict[str, Any]:
+        """All of it can be changed."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
     @classmethod
     def of(cls, row: Adapter) -> BucketsOut:
         return cls(**_columns(row))
@@ -102,11 +107,6 @@ class BucketsOut(msgspec.Struct, frozen=True, kw_only=True):
 class LimitsOut(BucketsOut, frozen=True, kw_only=True):
     budget_day: BudgetOut | None
     budget_month: BudgetOut | None
-
-    def fields(self) -> dict[str, Any]:
-        """All of it can be changed."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
 
     @classmethod
     def with_budgets(cls, row: Tenant | ApiKey, budgets: list[BudgetRow]) -> LimitsOut:

@@ -112,12 +112,20 @@ class LimitSettings:
         return await self.of_key(tenant, key_id)
 
     async def change_adapter(
-        self, actor: Actor, tenant: TenantId, name: str, wanted: BucketsPatch
+        self,
+        actor: Actor,
+        tenant: TenantId,
+        name: str,
+        wanted: BucketsPatch,
+        if_match: str | None = None,
     ) -> BucketsOut:
-        """Of its name, in whichever version. Raises `NotFound`, and `BadRequest` for a change of nothing."""
+        """Of its name, in whichever version. Raises `NotFound`, `BadRequest` for a change of nothing, and
+        `PreconditionFailed`."""
         _not_empty(wanted)
         async with self._db.tenant_session(tenant) as session:
-            found = _existing_adapter(await repository.find_adapter(session, tenant, self._base_id, name))
+            row = await repository.find_adapter(session, tenant, self._base_id, name, lock=True)
+            found = _existing_adapter(row)
+            require_match(if_match, BucketsOut.of(found).fields())
             await repository.change_adapter(session, found, wanted.columns())
             epoch = await epochs.bump(session, tenant)
             record(session, actor, Change("limits.update", f"adapter:{name}", tenant, _details(wanted)))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Row, Select, delete, func, select, text
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ColumnElement, Row, Select, cast, delete, func, select, text
+from sqlalchemy.dialects.postgresql import JSONPATH, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gateway.catalog.names import LIVE
@@ -29,13 +29,14 @@ HALF_LIFE_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A placement and the version that it stands for now."""
+    """A placement and a version that it stands for now."""
 
     placement: Placement
     adapter: str
     version: int
     artefact: str
     num_bytes: int
+    is_part: bool = False  # of `live`, most of which goes to another version
 
     @property
     def bytes_wanted(self) -> int:
@@ -65,7 +66,8 @@ async def find(session: AsyncSession, line: Line, name: str) -> Placement | None
 
 
 async def standing(session: AsyncSession, line: Line, name: str) -> tuple[int, str] | None:
-    """(number, artefact) of the ready version that the adapter's placement means, or `live` without one."""
+    """(number, artefact) of the ready version that the adapter's placement means, or `live` without one: the
+    one that most of it goes to."""
     number = func.coalesce(Placement.version, Alias.version)
     query = (
         select(AdapterVersion.number, AdapterVersion.artefact)
@@ -104,15 +106,19 @@ async def lock_tenant(session: TenantWrite, tenant: TenantId) -> None:
 
 
 async def placed_by(session: AsyncSession, line: Line) -> list[Placed]:
-    """What the tenant has placed, of versions that may serve; oldest first."""
-    rows = await session.execute(_placed(line.base_id).where(Placement.tenant_id == line.tenant))
-    return [Placed(*row) for row in rows]
+    """What the tenant has placed, of versions that may serve; oldest first, then the parts of `live` beside
+    them: where there is no room for all, what most requests go to has it."""
+    own = Placement.tenant_id == line.tenant
+    rows = await session.execute(_placed(line.base_id).where(own))
+    parts = await session.execute(_parts(line.base_id).where(own))
+    return [*(Placed(*row) for row in rows), *(Placed(*row, is_part=True) for row in parts)]
 
 
 async def placed(session: SystemRead, base_id: str) -> list[Placed]:
-    """All tenants', oldest first."""
+    """All tenants', in the same order."""
     rows = await session.execute(_placed(base_id).limit(MOST_PLACED))
-    return [Placed(*row) for row in rows]
+    parts = await session.execute(_parts(base_id).limit(MOST_PLACED))
+    return [*(Placed(*row) for row in rows), *(Placed(*row, is_part=True) for row in parts)]
 
 
 async def named(
@@ -182,8 +188,27 @@ async def hot(session: SystemRead, base_id: str, most: int) -> list[Heat]:
     return [Heat(artefact, owner, name or "") for artefact, owner, name in rows]
 
 
-def _placed(base_id: str) -> Select[Placement, str, int, str, int]:
+Columns = Select[Placement, str, int, str, int]
+
+
+def _placed(base_id: str) -> Columns:
     number = func.coalesce(Placement.version, Alias.version)
+    return _of_versions(base_id, AdapterVersion.number == number)
+
+
+def _parts(base_id: str) -> Columns:
+    """Versions of which `live` has a part, where another has more: a canary's should not wait for its load
+    with each of its few requests."""
+    ranges = cast("$.ranges[*][1] ? (@ == $number)", JSONPATH)  # [end, version]
+    has_part = func.jsonb_path_exists(
+        Alias.spread, ranges, func.jsonb_build_object("number", AdapterVersion.number)
+    )
+    return _of_versions(base_id, AdapterVersion.number != Alias.version).where(
+        Placement.version.is_(None), Alias.spread.is_not(None), has_part
+    )
+
+
+def _of_versions(base_id: str, chosen: ColumnElement[bool]) -> Columns:
     return (
         select(
             Placement,
@@ -194,7 +219,7 @@ def _placed(base_id: str) -> Select[Placement, str, int, str, int]:
         )
         .join(Adapter, Adapter.id == Placement.adapter_id)
         .outerjoin(Alias, (Alias.adapter_id == Adapter.id) & (Alias.name == LIVE))
-        .join(AdapterVersion, (AdapterVersion.adapter_id == Adapter.id) & (AdapterVersion.number == number))
+        .join(AdapterVersion, (AdapterVersion.adapter_id == Adapter.id) & chosen)
         .where(Adapter.base_id == base_id, AdapterVersion.state == VersionState.READY)
-        .order_by(Placement.created_at, Placement.adapter_id)
+        .order_by(Placement.created_at, Placement.adapter_id, AdapterVersion.number)
     )

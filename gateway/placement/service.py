@@ -170,24 +170,25 @@ class Placements:
             updated_at=None if placement is None else placement.updated_at,
         )
 
-    def _applied(self, placed: Sequence[Placed], quotas: Mapping[UUID, Quota]) -> set[UUID]:
-        """The adapters whose placements are within their tenants' quotas."""
+    def _applied(self, placed: Sequence[Placed], quotas: Mapping[UUID, Quota]) -> set[tuple[UUID, str]]:
+        """(adapter, artefact) of what is within its tenant's quota."""
         by_tenant: dict[UUID, list[Placed]] = {}
         for each in placed:
             by_tenant.setdefault(each.placement.tenant_id, []).append(each)
         return {
-            each.placement.adapter_id
+            (each.placement.adapter_id, each.artefact)
             for tenant, theirs in by_tenant.items()
             for each in quotas.get(tenant, self._default).within(theirs)
         }
 
     def _row(
-        self, artefact: str, named: _Named | None, placed: Placed | None, applied: set[UUID]
+        self, artefact: str, named: _Named | None, placed: Placed | None, applied: set[tuple[UUID, str]]
     ) -> PlacedAdapter:
         wish = None
         if placed is not None:
             row = placed.placement
-            wish = Wish(row.replicas, row.pinned, PlacementTier(row.tier), row.adapter_id in applied)
+            is_applied = (row.adapter_id, artefact) in applied
+            wish = Wish(row.replicas, row.pinned, PlacementTier(row.tier), is_applied)
         ranked: tuple[str, ...] = ()
         if named is not None:
             members = members_for(self._registry, TenantId(named.tenant), named.adapter)
@@ -215,9 +216,10 @@ async def _existing(session: TenantRead, line: Line, name: str) -> Adapter:
 
 def _require_room(placed: Sequence[Placed], adapter: Adapter, quota: Quota) -> None:
     """Raises `Conflict`. Placements of before that are beyond a quota that was lowered since are no reason
-    to refuse one that takes no more than its own room."""
-    mine = [each for each in placed if each.placement.adapter_id == adapter.id]
-    others = quota.within(each for each in placed if each.placement.adapter_id != adapter.id)
+    to refuse one that takes no more than its own room; nor are parts of `live`, which have what is left."""
+    whole = [each for each in placed if not each.is_part]
+    mine = [each for each in whole if each.placement.adapter_id == adapter.id]
+    others = quota.within(each for each in whole if each.placement.adapter_id != adapter.id)
     if not quota.allows([*others, *mine]):
         slots, num_bytes = sums([*others, *mine])
         raise Conflict(
@@ -232,7 +234,8 @@ def _state(
 ) -> State:
     if standing is None:
         return "no_version"
-    if not any(each.placement.adapter_id == placement.adapter_id for each in applied):
+    mine = (each for each in applied if each.placement.adapter_id == placement.adapter_id)
+    if all(each.is_part for each in mine):
         return "over_quota"
     there = held.device + (0 if placement.tier == PlacementTier.DEVICE else held.host)
     return "met" if there >= placement.replicas else "waiting"

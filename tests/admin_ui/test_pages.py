@@ -60,6 +60,8 @@ def places(tenant: dict[str, Any], key: str) -> list[str]:
         one,
         f"{one}/requests",
         f"{one}/requests?outcome=failed&range=7d",
+        f"{one}/adapters",
+        f"{one}/upload",
         f"{one}/keys",
         f"{one}/keys/{key}",
         f"{one}/limits",

@@ -86,7 +86,8 @@ def test_a_tenant_from_its_making_to_its_usage(
 
     base = BaseSpec.from_dir(demo_model_dir, base_model)
     folder = write_adapter(tmp_path / "poet", base, POET)
-    uploaded = answer(motet("adapters", "upload", str(folder), "--json", MOTET_API_KEY=secret))
+    upload = ("adapters", "upload", str(folder), "--alias", "live", "--json")
+    uploaded = answer(motet(*upload, MOTET_API_KEY=secret))
     assert uploaded["id"] == "poet@1"
     assert "poet@1" in motet("adapters", "show", "poet", "--tenant", name).stdout  # as an operator
     assert "poet" in motet("adapters", "list", MOTET_API_KEY=secret).stdout

@@ -11,8 +11,8 @@ gateway before it, and about nothing else. What it counts:
 Asked to prove an adapter, it says that all is well, at once: it has looked at nothing.
 
 `GET /fake/figures`: what it saw that no journal tells, for the runs that ask for it. `POST /fake/broken`
-`{"artefact", "outcome"}`: from here on, that adapter's requests end so (`failed`, `not_finite`), without a word;
-null: as all others do.
+`{"artefact", "outcome"}`: from here on, that adapter's requests end so (`failed`, `not_finite`), without a
+word; null: as all others do.
 """
 
 from __future__ import annotations

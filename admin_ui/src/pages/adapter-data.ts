@@ -1,7 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useParams } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
-import { Failure } from "../api/failure";
 
 export type Adapter = Schemas["AdapterOut"];
 
@@ -15,24 +14,10 @@ export function useAdapter() {
   return useQuery({
     queryKey: ["tenant", path.tenant, "adapter", path.name],
     queryFn: () =>
-      findRetiredToo((state) =>
-        heard(api.GET("/api/v1/tenants/{tenant}/adapters/{name}", { params: { path, query: { state } } })),
+      heard(
+        api.GET("/api/v1/tenants/{tenant}/adapters/{name}", { params: { path, query: { state: "any" } } }),
       ),
   });
-}
-
-/** What is there, or else what can be restored of it. */
-export async function findRetiredToo<Found>(
-  ask: (state: "retired" | null) => Promise<Found>,
-): Promise<Found> {
-  try {
-    return await ask(null);
-  } catch (error) {
-    if (error instanceof Failure && error.status === 404) {
-      return ask("retired");
-    }
-    throw error;
-  }
 }
 
 export const OTHERS = "(other)";

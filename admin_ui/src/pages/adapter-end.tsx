@@ -18,6 +18,8 @@ interface Props {
 }
 
 const COUNTED = 200; // versions that a confirmation counts
+const COUNTING = "Counting what it ends…";
+const NONE: Version[] = [];
 
 async function tellAll(client: QueryClient, tenant: string, name: string): Promise<void> {
   await client.invalidateQueries({ queryKey: ["tenant", tenant, "adapter", name] });
@@ -32,7 +34,7 @@ export function RetireButton(props: Props) {
   return (
     <>
       <Button color="red" variant="light" onClick={() => setAsking(true)}>
-        Retire…
+        Retire {props.version === undefined ? "adapter" : "version"}…
       </Button>
       {asking && <Retire {...props} onClose={() => setAsking(false)} />}
     </>
@@ -43,13 +45,16 @@ function Retire({ name, version, onClose }: Props & { onClose: () => void }) {
   const { tenant } = useAdapterPath();
   const client = useQueryClient();
   const target = version?.id ?? name;
-  const stops = useStops(name, version, null);
+  const stops = useStops(name, version, { there: true, retired: false });
   const days = useDaysKept();
   return (
     <Confirm
       title={`Retire ${target}`}
-      effect={`${stops} What runs on it may finish. It can be restored for ${days}.`}
+      effect={
+        stops === null ? COUNTING : `${stops} What runs on it may finish. It can be restored for ${days}.`
+      }
       typed={target}
+      ready={stops !== null}
       action="Retire"
       onConfirm={async () => {
         if (version === undefined) {
@@ -74,24 +79,29 @@ export function PurgeButton(props: Props) {
   return (
     <>
       <Button color="red" variant="light" onClick={() => setAsking(true)}>
-        Purge…
+        Purge {props.version === undefined ? "adapter" : "version"}…
       </Button>
       {asking && <Purge {...props} onClose={() => setAsking(false)} />}
     </>
   );
 }
 
-function Purge({ name, version, onClose }: Props & { onClose: () => void }) {
+function Purge({ can, name, version, onClose }: Props & { onClose: () => void }) {
   const { tenant } = useAdapterPath();
   const client = useQueryClient();
   const navigate = useNavigate();
   const target = version?.id ?? name;
-  const stops = useStops(name, version, "retired");
+  const stops = useStops(name, version, { there: can.includes("retire"), retired: can.includes("restore") });
   return (
     <Confirm
       title={`Purge ${target} for good`}
-      effect={`${stops} Its bytes leave the store and every replica. Nobody brings them back.`}
+      effect={
+        stops === null
+          ? COUNTING
+          : `${stops} Its bytes leave the store and every replica. Nobody brings them back.`
+      }
       typed={target}
+      ready={stops !== null}
       action="Purge"
       onConfirm={async () => {
         const body = { confirm: target };
@@ -115,37 +125,44 @@ function Purge({ name, version, onClose }: Props & { onClose: () => void }) {
   );
 }
 
-/** What ends, in numbers: of one version what is known of it, of an adapter all its versions, counted first. */
-function useStops(name: string, version: Version | undefined, more: "retired" | null): string {
+/** What ends, in numbers: of one version what is known of it, of an adapter its versions, counted first. Null until
+ * they are. */
+function useStops(
+  name: string,
+  version: Version | undefined,
+  ends: { there: boolean; retired: boolean },
+): string | null {
   const { tenant } = useAdapterPath();
-  const [there, retired] = [
-    useVersions(tenant, name, null, version),
-    useVersions(tenant, name, more, version),
-  ];
+  const there = useVersions(tenant, name, null, version === undefined && ends.there);
+  const retired = useVersions(tenant, name, "retired", version === undefined && ends.retired);
   const traffic = useTraffic(tenant);
-  const versions = version === undefined ? [...there, ...(more === null ? [] : retired)] : [version];
+  if (there === undefined || retired === undefined) {
+    return null;
+  }
+  const versions = version === undefined ? [...there, ...retired] : [version];
   const bytes = versions.reduce((sum, each) => sum + each.bytes, 0);
-  const aliases = new Set(versions.flatMap((each) => each.aliases));
-  const found = traffic?.data.find((series) => series.key === name)?.total.requests;
-  const known =
-    traffic !== undefined && (found !== undefined || !traffic.data.some(({ key }) => key === OTHERS));
+  const aliases = [...new Set(versions.flatMap((each) => each.aliases))].sort();
   const many = version === undefined && versions.length >= COUNTED ? "at least " : "";
-  const asked = known
-    ? `, which had ${countText(found ?? 0, plural(found ?? 0, "request"))} in the last 24 h`
-    : "";
   return (
-    `Ends ${many}${countText(versions.length, plural(versions.length, "version"))} of ${bytesText(bytes)}` +
-    ` and ${countText(aliases.size, aliases.size === 1 ? "alias" : "aliases")}` +
-    `${aliases.size > 0 ? ` (${[...aliases].sort().join(", ")})` : ""} of ${name}${asked}.`
+    `Ends ${many}${counted(versions.length, "version")} of ${bytesText(bytes)} and ` +
+    `${counted(aliases.length, "alias", "aliases")}${aliases.length > 0 ? ` (${aliases.join(", ")})` : ""} of ` +
+    `${name}${asked(traffic, name)}.`
   );
+}
+
+function asked(traffic: ReturnType<typeof useTraffic>, name: string): string {
+  const found = traffic?.data.find((series) => series.key === name)?.total.requests;
+  const isUnknown =
+    traffic === undefined || (found === undefined && traffic.data.some(({ key }) => key === OTHERS));
+  return isUnknown ? "" : `, which had ${counted(found ?? 0, "request")} in the last 24 h`;
 }
 
 function useVersions(
   tenant: string,
   name: string,
   state: "retired" | null,
-  version: Version | undefined,
-): Version[] {
+  wanted: boolean,
+): Version[] | undefined {
   const query = { limit: COUNTED, state };
   const found = useQuery({
     queryKey: ["tenant", tenant, "adapter", name, "versions", query],
@@ -155,10 +172,9 @@ function useVersions(
           params: { path: { tenant, name }, query },
         }),
       ),
-    enabled: version === undefined,
-    retry: false, // 404: it has none of these
+    enabled: wanted,
   });
-  return found.data?.data ?? [];
+  return wanted ? found.data?.data : NONE;
 }
 
 function useDaysKept(): string {
@@ -168,11 +184,11 @@ function useDaysKept(): string {
     queryFn: () => heard(api.GET("/api/v1/tenants/{tenant}/retention", { params: { path: { tenant } } })),
   });
   const days = rules.data?.rules.find((rule) => rule.kind === "retired_adapters")?.days;
-  return days === undefined ? "the tenant's retention" : countText(days, plural(days, "day"));
+  return days === undefined ? "the tenant's retention" : counted(days, "day");
 }
 
-function plural(count: number, one: string): string {
-  return count === 1 ? one : `${one}s`;
+function counted(count: number, one: string, many = `${one}s`): string {
+  return countText(count, count === 1 ? one : many);
 }
 
 interface RestoreProps {
@@ -207,7 +223,7 @@ export function RestoreButton({ can, name, number }: RestoreProps) {
   };
   return (
     <>
-      <Button onClick={() => setAsking(true)}>Restore…</Button>
+      <Button onClick={() => setAsking(true)}>Restore {number === undefined ? "adapter" : "version"}…</Button>
       {asking && (
         <Confirm
           title={`Restore ${number === undefined ? name : `${name}@${number}`}`}

@@ -11,12 +11,12 @@ type Proof = Schemas["ProofOut"];
 type Weights = Schemas["WeightsProof"];
 type Facts = Schemas["Facts"];
 
-/** All that is known of a version, for people. */
+/** The verdict on a version, and what replicas found of it. */
 export function ProofReport({ proof, again }: { proof: Proof; again: ReactNode }) {
   return (
     <Stack component="section" aria-label="Proof report">
       <Group justify="space-between">
-        <Title order={2} size="h3">
+        <Title order={2} size="h4">
           Proof report
         </Title>
         {again}
@@ -28,15 +28,20 @@ export function ProofReport({ proof, again }: { proof: Proof; again: ReactNode }
       {proof.proofs.map((weights) => (
         <OnWeights key={weights.base_digest} weights={weights} acceptance={proof.acceptance} />
       ))}
-      {proof.facts === null ? (
-        <Text size="sm" c="dimmed">
-          It is older than reports: prove it again to have one.
-        </Text>
-      ) : (
-        <FactsCards facts={proof.facts} base={proof.base} />
-      )}
     </Stack>
   );
+}
+
+/** What its files say by themselves. */
+export function ProofFacts({ proof }: { proof: Proof }) {
+  if (proof.facts === null) {
+    return (
+      <Text size="sm" c="dimmed">
+        It is older than reports: prove it again to have one.
+      </Text>
+    );
+  }
+  return <FactsCards facts={proof.facts} base={proof.base} />;
 }
 
 function Verdict({ proof }: { proof: Proof }) {

@@ -25,8 +25,9 @@ export function SharedAdapters({ tenant, cursor }: { tenant: string; cursor: str
       heard(api.GET("/api/v1/tenants/{tenant}/shared-adapters", { params: { path: { tenant }, query } })),
     placeholderData: keepPreviousData,
   });
-  if (rows.data?.data.length === 0 && cursor === undefined) {
-    return null;
+  const none = rows.data === undefined ? rows.error === null : rows.data.data.length === 0;
+  if (none && cursor === undefined) {
+    return null; // most tenants have none: nothing jumps for them
   }
   return (
     <section aria-labelledby="shared-adapters">

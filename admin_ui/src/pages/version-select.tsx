@@ -20,6 +20,7 @@ export function VersionSelect({ label, value, onChange, without = [], error = nu
       placeholder={ready.data !== undefined && numbers.length === 0 ? "No other version is ready" : "Choose"}
       description={ready.data?.more ? "The newest 100 that are ready" : "Those that are ready"}
       searchable
+      allowDeselect={false}
       data={numbers.map((number) => ({ value: String(number), label: `Version ${number}` }))}
       value={value === null ? null : String(value)}
       error={error ?? (ready.error === null ? null : "The versions can't be read now.")}

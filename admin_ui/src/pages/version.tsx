@@ -6,10 +6,10 @@ import { api, heard, type Schemas } from "../api/client";
 import { Confirm } from "../parts/confirm";
 import { Bytes, Count, Moment, Mono } from "../parts/figures";
 import { Read } from "../parts/states";
-import { findRetiredToo, useAdapterPath } from "./adapter-data";
+import { useAdapterPath } from "./adapter-data";
 import { PurgeButton, RestoreButton, RetireButton } from "./adapter-end";
 import { VersionState } from "./adapter-state";
-import { ProofReport } from "./proof-report";
+import { ProofFacts, ProofReport } from "./proof-report";
 import { Row } from "./tenant-overview";
 import { Aliases } from "./version-parts";
 
@@ -27,12 +27,10 @@ export function VersionPage() {
   const version = useQuery({
     queryKey: key,
     queryFn: () =>
-      findRetiredToo((state) =>
-        heard(
-          api.GET("/api/v1/tenants/{tenant}/adapters/{name}/versions/{number}", {
-            params: { path: { ...path, number }, query: { state } },
-          }),
-        ),
+      heard(
+        api.GET("/api/v1/tenants/{tenant}/adapters/{name}/versions/{number}", {
+          params: { path: { ...path, number }, query: { state: "any" } },
+        }),
       ),
     refetchInterval: ({ state }) => (goesOn(state.data) ? LOOK_MS : false),
   });
@@ -53,12 +51,13 @@ export function VersionPage() {
         <Stack>
           <SimpleGrid cols={{ base: 1, lg: 2 }}>
             <About version={found} />
+            {found.can.includes("read_proof") && (
+              <Read of={proof} what="the report">
+                {(report) => <ProofReport proof={report} again={<ProveAgain version={found} />} />}
+              </Read>
+            )}
           </SimpleGrid>
-          {found.can.includes("read_proof") && (
-            <Read of={proof} what="the report">
-              {(report) => <ProofReport proof={report} again={<ProveAgain version={found} />} />}
-            </Read>
-          )}
+          {proof.data !== undefined && <ProofFacts proof={proof.data} />}
         </Stack>
       )}
     </Read>
@@ -91,7 +90,8 @@ function About({ version }: { version: Version }) {
             <Mono>{version.base}</Mono>
           </Row>
           <Row name="Parameters">
-            <Count value={version.num_parameters} /> in <Count value={version.num_modules} unit="modules" />
+            <Count value={version.num_parameters} /> in{" "}
+            <Count value={version.num_modules} unit={version.num_modules === 1 ? "module" : "modules"} />
           </Row>
           <Row name="Size">
             <Bytes value={version.bytes} />

@@ -34,8 +34,15 @@ export function limitValues(found: Record<string, unknown>): LimitValues {
   };
 }
 
+interface FieldsProps {
+  edit: Edit<LimitValues>;
+  disabled: boolean;
+  /** Adapters have none. */
+  budgets?: boolean;
+}
+
 /** An empty field is no limit. */
-export function LimitFields({ edit, disabled }: { edit: Edit<LimitValues>; disabled: boolean }) {
+export function LimitFields({ edit, disabled, budgets = true }: FieldsProps) {
   const param = edit.failure?.param;
   return (
     <SimpleGrid cols={{ base: 1, sm: 2 }}>
@@ -54,8 +61,12 @@ export function LimitFields({ edit, disabled }: { edit: Edit<LimitValues>; disab
           onChange={(value) => edit.set(name, value === "" ? null : Number(value))}
         />
       ))}
-      <BudgetField edit={edit} name="budget_day" label="Budget a day (UTC)" disabled={disabled} />
-      <BudgetField edit={edit} name="budget_month" label="Budget a month (UTC)" disabled={disabled} />
+      {budgets && (
+        <>
+          <BudgetField edit={edit} name="budget_day" label="Budget a day (UTC)" disabled={disabled} />
+          <BudgetField edit={edit} name="budget_month" label="Budget a month (UTC)" disabled={disabled} />
+        </>
+      )}
     </SimpleGrid>
   );
 }

@@ -57,6 +57,12 @@ const version = createRoute({
   component: lazyRouteComponent(() => import("../pages/version"), "VersionPage"),
 });
 
+const limits = createRoute({
+  getParentRoute: () => adapter,
+  path: "/limits",
+  component: lazyRouteComponent(() => import("../pages/adapter-limits"), "AdapterLimits"),
+});
+
 const purge = createRoute({
   getParentRoute: () => inside,
   path: "/tenants/$tenant/adapters/$name/purge",
@@ -67,5 +73,5 @@ const purge = createRoute({
 });
 
 export const ofTenantAdaptersRoutes = [adapters] as const;
-export const ofAdapterRoutes = [adapterVersions, version] as const;
+export const ofAdapterRoutes = [adapterVersions, version, limits] as const;
 export const besideAdapterRoutes = [upload, purge] as const;

@@ -3,9 +3,10 @@ import { useEffect, useRef, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { type Failure, failureOf } from "../api/failure";
 import { useUnsaved } from "../parts/edits";
-import type { Begun, Named, Sender } from "./sender";
+import type { Begun, Named, Sender, Told } from "./sender";
 
 const TOLD_MS = 250;
+const LEAST_MEASURED = 64 * 1024; // bytes that tell a rate
 const PAUSE_MS = 2_000;
 const MOST_TRIES = 60;
 
@@ -89,9 +90,9 @@ export function isRunning({ step }: Course): boolean {
 }
 
 /** Draws anew a few times a second, however fast bytes go. */
-function watching(total: number, show: (course: Course) => void) {
+function watching(total: number, show: (course: Course) => void): Told {
   const now: Sending = { step: "sending", sent: 0, total, rate: null, standing: null };
-  let [at, from, shownAt] = [performance.now(), -1, 0];
+  let [since, from, shownAt] = [performance.now(), 0, 0];
   show(now);
   const tell = (anyway: boolean) => {
     if (anyway || performance.now() - shownAt > TOLD_MS) {
@@ -100,19 +101,21 @@ function watching(total: number, show: (course: Course) => void) {
     }
   };
   return {
-    sent: (bytes: number) => {
-      const seconds = (performance.now() - at) / 1_000;
-      if (from < 0) {
-        [at, from] = [performance.now(), bytes]; // what was there before says nothing of the line
-      } else if (seconds > 1) {
-        const latest = Math.max(0, bytes - from) / seconds;
+    from: (bytes) => {
+      [since, from, now.sent] = [performance.now(), bytes, bytes];
+      tell(true);
+    },
+    sent: (bytes) => {
+      const seconds = (performance.now() - since) / 1_000;
+      if (seconds > 1 && bytes - from > LEAST_MEASURED) {
+        const latest = (bytes - from) / seconds;
         now.rate = now.rate === null ? latest : 0.6 * now.rate + 0.4 * latest;
-        [at, from] = [performance.now(), bytes];
+        [since, from] = [performance.now(), bytes];
       }
       now.sent = bytes;
       tell(bytes === total);
     },
-    standing: (why: string | null) => {
+    standing: (why) => {
       const changed = now.standing !== why;
       now.standing = why;
       tell(changed);

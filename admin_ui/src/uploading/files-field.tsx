@@ -1,3 +1,4 @@
+import "@mantine/dropzone/styles.css";
 import { Button, Group, List, Stack, Text } from "@mantine/core";
 import { Dropzone, type FileWithPath } from "@mantine/dropzone";
 import { type ChangeEvent, useRef } from "react";

@@ -20,6 +20,8 @@ export interface Begun {
 }
 
 export interface Told {
+  /** Of all files, bytes that are there already when a file's turn comes. */
+  from: (bytes: number) => void;
   /** Of all files, bytes that are on their way or there. */
   sent: (bytes: number) => void;
   /** Why it stands still; null: it goes on. */
@@ -88,6 +90,7 @@ export class Sender {
     let before = 0;
     for (const one of files) {
       const found = await begunOf(this.tenant, one, begun);
+      this.told.from(before + (found?.received ?? 0));
       ids.push(await this.#one(one, found, before));
       before += one.file.size;
     }

@@ -44,7 +44,14 @@ export function Unfinished({ tenant, rows }: { tenant: string; rows: Rows }) {
         cursor={undefined}
         empty={null}
         columns={[
-          { title: "File", cell: (upload) => <Mono>{upload.file}</Mono> },
+          {
+            title: "File",
+            cell: (upload) => (
+              <span className="figures">
+                <Mono>{upload.file}</Mono>
+              </span>
+            ),
+          },
           { title: "There", cell: (upload) => <There upload={upload} /> },
           { title: "Begun", cell: (upload) => <Moment at={upload.created_at} /> },
           { title: "Kept until", cell: (upload) => <Moment at={upload.expires_at} /> },

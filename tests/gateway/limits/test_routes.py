@@ -118,7 +118,12 @@ async def test_an_adapter_has_limits_of_its_own(desk: Desk, db: Database, client
         await catalog.move_alias(session, row, LIVE, 1)
     answer = desk.patch("/adapters/pirate/limits", output_tokens_per_minute=40, max_parallel=1)
     assert answer.status_code == 200, answer.text
-    assert desk.get("/adapters/pirate/limits").json() == answer.json()
+    seen = desk.get("/adapters/pirate/limits")
+    assert (seen.json(), seen.headers["etag"]) == (answer.json(), answer.headers["etag"])
+    place = f"/api/v1/tenants/{desk.tenant}/adapters/pirate/limits"
+    late = {**desk.operator.headers, "if-match": '"what was there before"'}
+    clash = desk.client.patch(place, json={"max_parallel": 2}, headers=late)
+    assert (clash.status_code, clash.json()["current"]["max_parallel"]) == (412, 1)
     assert desk.now() == {}
     assert set(desk.now(model="pirate")) == {"adapter.output_tokens_per_minute", "adapter.max_parallel"}
     told = desk.simulate({**CHAT, "model": "pirate"}).json()

@@ -87,6 +87,41 @@ async def test_a_placement_is_set_shown_changed_and_removed(bench: Bench, db: Da
     assert actions == ["placement.delete", "placement.update", "placement.update"]
 
 
+async def test_each_part_of_live_is_placed_as_far_as_there_is_room(bench: Bench, db: Database) -> None:
+    """A canary's version at 5 % too; what most goes to comes first, of all adapters."""
+    line = bench.line
+    canary = await add_adapter(db, line, "one")
+    assert bench.ask("PUT", "/adapters/one/aliases/live", {"weights": {"1": 95, "2": 5}})[0] == 200
+    for name in ("one", "two"):
+        assert bench.ask("PUT", f"/adapters/{name}/placement", {"replicas": 2, "tier": "device"})[0] == 200
+    async with db.tenant_reader(line.tenant) as session:
+        placed = await repository.placed_by(session, line)
+    assert [(each.adapter, each.version, each.is_part) for each in placed] == [
+        ("one", 1, False),
+        ("two", 1, False),
+        ("one", 2, True),
+    ]
+    assert [each.version for each in Quota(4, 100 * MIB).within(placed)] == [1, 1]
+    assert len(Quota(6, 100 * MIB).within(placed)) == 3
+    assert bench.ask("GET", "/adapters/one/placement")[1]["serves"] == 1
+    quota = f"/api/v1/tenants/{line.tenant}/placement-quota"
+    small = {"slots": 4, "bytes": 100 * MIB}
+    assert bench.client.put(quota, json=small, headers=bench.operator.headers).status_code == 200
+    assert bench.ask("PUT", "/adapters/one/placement", {"replicas": 2, "tier": "device"})[0] == 200
+    assert bench.ask("GET", "/adapters/one/placement")[1]["state"] == "waiting", "its part is no reason"
+    listed = bench.client.get("/api/v1/placement?limit=200", headers=bench.operator.headers).json()["data"]
+    wanted = {each["artefact"]: each["wanted"] for each in listed}
+    assert wanted[canary]["within_quota"] is False
+    assert bench.ask("PUT", "/adapters/one/aliases/live", {"version": 1})[0] == 200
+    async with db.tenant_reader(line.tenant) as session:
+        assert len(await repository.placed_by(session, line)) == 2
+    assert bench.ask("PUT", "/adapters/one/aliases/live", {"weights": {"1": 95, "2": 5}})[0] == 200
+    assert bench.ask("PUT", "/adapters/one/placement", {"version": 2})[0] == 200
+    async with db.tenant_reader(line.tenant) as session:
+        named = [(each.adapter, each.version) for each in await repository.placed_by(session, line)]
+    assert sorted(named) == [("one", 2), ("two", 1)], "one that names its version has no other"
+
+
 async def test_nobody_places_more_than_the_quota_and_operators_set_it(bench: Bench) -> None:
     status, quota = bench.ask("GET", "/placement-quota")
     assert (status, quota["is_default"], quota["wanted_slots"]) == (200, True, 0)

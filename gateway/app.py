@@ -22,6 +22,7 @@ from gateway.audit import routes as audit
 from gateway.audit.service import Actor
 from gateway.billing.charging import routes as rerating
 from gateway.billing.exports import routes as exports
+from gateway.billing.periods import routes as periods
 from gateway.billing.price_book import routes as price_book
 from gateway.billing.statements import routes as statements
 from gateway.caches import routes as caches
@@ -54,6 +55,7 @@ from gateway.traffic import routes as traffic
 from gateway.upgrades import routes as upgrades
 from gateway.uploads import routes as uploads
 from gateway.usage import routes as usage
+from gateway.usage.summary import routes as usage_summary
 from gateway.webhooks import routes as webhooks
 
 MAX_JSON_BYTES = 1024 * 1024  # of requests that Litestar reads; inference and uploads read their own
@@ -82,6 +84,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *sharing.handlers,
     *placement.handlers,
     *usage.handlers,
+    *usage_summary.handlers,
     *events.handlers,
     *traffic.handlers,
     *receipts.handlers,
@@ -102,6 +105,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *retention.handlers,
     *store_checks.handlers,
     *price_book.handlers,
+    *periods.handlers,
     *rerating.handlers,
 ]
 

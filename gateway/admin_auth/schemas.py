@@ -34,7 +34,11 @@ AccountAction = Literal[
     "export_audit",
     "read_metrics",
     "list_price_books",
+    "create_price_book",
+    "rerate_usage",
+    "list_billing_periods",
     "list_billing_exports",
+    "create_billing_export",
     "change_password",
 ]
 ACTIONS: Final[Mapping[AccountAction, Call]] = {
@@ -46,7 +50,11 @@ ACTIONS: Final[Mapping[AccountAction, Call]] = {
     "export_audit": Call("GET", "/api/v1/audit/export"),
     "read_metrics": Call("GET", "/api/v1/metrics/requests"),
     "list_price_books": Call("GET", "/api/v1/price-books"),
+    "create_price_book": Call("POST", "/api/v1/price-books"),
+    "rerate_usage": Call("POST", "/api/v1/price-books/{version}/re-ratings"),
+    "list_billing_periods": Call("GET", "/api/v1/billing/periods"),
     "list_billing_exports": Call("GET", "/api/v1/billing/exports"),
+    "create_billing_export": Call("POST", "/api/v1/billing/exports"),
     "change_password": Call("PUT", "/api/v1/session/password"),
 }
 

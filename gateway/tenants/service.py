@@ -22,6 +22,7 @@ from gateway.tenants import repository
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.repository import TenantFilters
 from gateway.tenants.schemas import TenantCreate, TenantPatch
+from gateway.usage.zones import UnknownZone, zone_of
 
 SALT_BYTES = 16
 
@@ -33,6 +34,7 @@ class Tenants:
 
     async def create(self, actor: Actor, wanted: TenantCreate) -> Tenant:
         """Raises `Conflict` when the name is taken."""
+        _require_zone(wanted.reporting_zone)
         tenant = Tenant(
             id=uuid7(),
             name=wanted.name,
@@ -41,6 +43,7 @@ class Tenants:
             requests_per_minute=wanted.requests_per_minute,
             tokens_per_minute=wanted.tokens_per_minute,
             max_parallel=wanted.max_parallel,
+            reporting_zone=wanted.reporting_zone,
         )
         try:
             async with self._db.system_session() as session:
@@ -75,6 +78,8 @@ class Tenants:
         values = wanted.changes()
         if not values:
             raise BadRequest("Name at least one field to change.")
+        if isinstance(wanted.reporting_zone, str):
+            _require_zone(wanted.reporting_zone)
         async with self._db.system_session() as session:
             before = require_active(await repository.lock(session, tenant))
             require_match(if_match, TenantPatch.fields_of(before))
@@ -124,6 +129,18 @@ class Tenants:
             salt=row.salt,
             epoch=row.epoch,
         )
+
+
+def _require_zone(name: str) -> None:
+    """Raises `BadRequest`."""
+    try:
+        zone_of(name)
+    except UnknownZone as error:
+        raise BadRequest(
+            "'reporting_zone' is not an IANA time zone, such as Europe/Vienna.",
+            param="reporting_zone",
+            code="invalid_value",
+        ) from error
 
 
 def existing(tenant: Tenant | None) -> Tenant:

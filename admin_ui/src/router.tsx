@@ -2,6 +2,7 @@ import { createRoute, createRouter, redirect } from "@tanstack/react-router";
 import { Failure } from "./api/failure";
 import { Failed, Loading } from "./parts/states";
 import { uiRoot } from "./place";
+import { billingRoutes, tenantBillingRoutes } from "./routes/billing";
 import { accountRoutes, doorRoutes } from "./routes/doors";
 import { inside, root, tenant } from "./routes/frame";
 import { platformRoutes, tenantAuditRoutes } from "./routes/platform";
@@ -21,7 +22,8 @@ const routeTree = root.addChildren([
     home,
     ...accountRoutes,
     ...tenantsRoutes,
-    tenant.addChildren([...ofTenantRoutes, ...tenantAuditRoutes]),
+    tenant.addChildren([...ofTenantRoutes, ...tenantBillingRoutes, ...tenantAuditRoutes]),
+    ...billingRoutes,
     ...platformRoutes,
   ]),
 ]);

@@ -29,7 +29,7 @@ class TenantCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_minute: Limit | None = None
     tokens_per_minute: Limit | None = None
     max_parallel: Limit | None = None
-    reporting_zone: Zone = "UTC"
+    reporting_zone: Zone | UnsetType = UNSET  # UTC
 
 
 class TenantPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

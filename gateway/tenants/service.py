@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
 
+from msgspec import UnsetType
 from sqlalchemy.exc import IntegrityError
 
 from gateway.audit.service import Actor, Change, record
@@ -34,7 +35,6 @@ class Tenants:
 
     async def create(self, actor: Actor, wanted: TenantCreate) -> Tenant:
         """Raises `Conflict` when the name is taken."""
-        _require_zone(wanted.reporting_zone)
         tenant = Tenant(
             id=uuid7(),
             name=wanted.name,
@@ -43,7 +43,7 @@ class Tenants:
             requests_per_minute=wanted.requests_per_minute,
             tokens_per_minute=wanted.tokens_per_minute,
             max_parallel=wanted.max_parallel,
-            reporting_zone=wanted.reporting_zone,
+            reporting_zone=_zone(wanted.reporting_zone) or "UTC",
         )
         try:
             async with self._db.system_session() as session:
@@ -78,8 +78,7 @@ class Tenants:
         values = wanted.changes()
         if not values:
             raise BadRequest("Name at least one field to change.")
-        if isinstance(wanted.reporting_zone, str):
-            _require_zone(wanted.reporting_zone)
+        _zone(wanted.reporting_zone)
         async with self._db.system_session() as session:
             before = require_active(await repository.lock(session, tenant))
             require_match(if_match, TenantPatch.fields_of(before))
@@ -131,10 +130,12 @@ class Tenants:
         )
 
 
-def _require_zone(name: str) -> None:
-    """Raises `BadRequest`."""
+def _zone(name: str | UnsetType) -> str | None:
+    """The name, when one is given. Raises `BadRequest` for one that names no zone."""
+    if isinstance(name, UnsetType):
+        return None
     try:
-        zone_of(name)
+        return zone_of(name).key
     except UnknownZone as error:
         raise BadRequest(
             "'reporting_zone' is not an IANA time zone, such as Europe/Vienna.",

@@ -12,6 +12,8 @@ import { TenantStatus } from "./tenants";
 const TABS = [
   { value: "overview", label: "Overview", needs: null },
   { value: "keys", label: "Keys", needs: "list_keys" },
+  { value: "usage", label: "Usage", needs: "read_usage" },
+  { value: "billing", label: "Billing", needs: "read_billing" },
   { value: "limits", label: "Limits", needs: "read_limits" },
   { value: "audit", label: "Audit", needs: "read_audit" },
 ] as const;

@@ -2,7 +2,7 @@ import type { IconName } from "../parts/icons";
 import type { Session } from "../session/door";
 
 export interface Place {
-  to: "/tenants" | "/replicas" | "/audit";
+  to: "/tenants" | "/billing" | "/replicas" | "/audit";
   label: string;
   icon: IconName;
 }
@@ -13,6 +13,7 @@ interface Entry extends Place {
 
 const ALL: Entry[] = [
   { to: "/tenants", label: "Tenants", icon: "tenants", needs: "list_tenants" },
+  { to: "/billing", label: "Billing", icon: "billing", needs: "list_billing_periods" },
   { to: "/replicas", label: "Replicas", icon: "replicas", needs: "list_replicas" },
   { to: "/audit", label: "Audit", icon: "audit", needs: "read_audit" },
 ];

@@ -23,6 +23,7 @@ from gateway.audit import routes as audit
 from gateway.audit.service import Actor
 from gateway.billing.charging import routes as rerating
 from gateway.billing.exports import routes as exports
+from gateway.billing.periods import routes as periods
 from gateway.billing.price_book import routes as price_book
 from gateway.billing.statements import routes as statements
 from gateway.caches import routes as caches
@@ -56,6 +57,7 @@ from gateway.traffic import routes as traffic
 from gateway.upgrades import routes as upgrades
 from gateway.uploads import routes as uploads
 from gateway.usage import routes as usage
+from gateway.usage.summary import routes as usage_summary
 from gateway.webhooks import routes as webhooks
 
 MAX_JSON_BYTES = 1024 * 1024  # of requests that Litestar reads; inference and uploads read their own
@@ -85,6 +87,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *sharing.handlers,
     *placement.handlers,
     *usage.handlers,
+    *usage_summary.handlers,
     *events.handlers,
     *traffic.handlers,
     *receipts.handlers,
@@ -106,6 +109,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *store_checks.handlers,
     *attention.handlers,
     *price_book.handlers,
+    *periods.handlers,
     *rerating.handlers,
 ]
 

@@ -41,6 +41,7 @@ from gateway.config import Settings
 app = typer.Typer()
 
 Limit = Annotated[int | None, typer.Option(min=1, help="Default: no limit.")]
+Zone = Annotated[str | None, typer.Option(help="IANA time zone of its usage's days, such as Europe/Vienna.")]
 
 
 tenants = typer.Typer(no_args_is_help=True, callback=connect, help="Make and change tenants.")
@@ -111,11 +112,13 @@ def create_tenant(
     requests_per_minute: Limit = None,
     tokens_per_minute: Limit = None,
     max_parallel: Limit = None,
+    reporting_zone: Zone = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a tenant."""
-    limits = _limits(requests_per_minute, tokens_per_minute, max_parallel)
-    show(access_of(context).admin().post("/api/v1/tenants", {"name": name, **limits}), as_json)
+    wanted = {"name": name, **_limits(requests_per_minute, tokens_per_minute, max_parallel)}
+    wanted |= {} if reporting_zone is None else {"reporting_zone": reporting_zone}
+    show(access_of(context).admin().post("/api/v1/tenants", wanted), as_json)
 
 
 @tenants.command("list")
@@ -136,7 +139,7 @@ def show_tenant(context: typer.Context, name: str, as_json: AsJson = False) -> N
 
 @tenants.command("set")
 @says_why
-def set_tenant(
+def set_tenant(  # noqa: PLR0913, PLR0917  its parameters are options
     context: typer.Context,
     name: str,
     requests_per_minute: Limit = None,
@@ -144,6 +147,7 @@ def set_tenant(
     max_parallel: Limit = None,
     status: Annotated[str | None, typer.Option(help="active or suspended.")] = None,
     share_weight: Annotated[int | None, typer.Option(min=1, max=100, help="In the queue.")] = None,
+    reporting_zone: Zone = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a tenant's limits or weight, or suspend it."""
@@ -151,6 +155,7 @@ def set_tenant(
     changes = _limits(requests_per_minute, tokens_per_minute, max_parallel)
     changes |= {} if status is None else {"status": status}
     changes |= {} if share_weight is None else {"share_weight": share_weight}
+    changes |= {} if reporting_zone is None else {"reporting_zone": reporting_zone}
     show(api.patch(f"/api/v1/tenants/{tenant_id(api, name)}", changes), as_json)
 
 

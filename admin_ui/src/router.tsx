@@ -3,6 +3,7 @@ import { Failure } from "./api/failure";
 import { Failed, Loading } from "./parts/states";
 import { uiRoot } from "./place";
 import { adapter, besideAdapterRoutes, ofAdapterRoutes, ofTenantAdaptersRoutes } from "./routes/adapters";
+import { billingRoutes, tenantBillingRoutes } from "./routes/billing";
 import { accountRoutes, doorRoutes } from "./routes/doors";
 import { inside, root, tenant } from "./routes/frame";
 import { ofTenantRequestRoutes, overviewRoutes } from "./routes/overview";
@@ -31,10 +32,12 @@ const routeTree = root.addChildren([
       ...ofTenantRoutes,
       ...ofTenantAdaptersRoutes,
       ...ofTenantRequestRoutes,
+      ...tenantBillingRoutes,
       ...tenantAuditRoutes,
     ]),
     adapter.addChildren([...ofAdapterRoutes, ...rolloutsRoutes]),
     ...besideAdapterRoutes,
+    ...billingRoutes,
     ...platformRoutes,
   ]),
 ]);

@@ -36,9 +36,13 @@ AccountAction = Literal[
     "read_attention",
     "find_request",
     "list_price_books",
+    "create_price_book",
+    "rerate_usage",
+    "list_billing_periods",
     "list_billing_exports",
     "read_store",
     "check_store",
+    "create_billing_export",
     "change_password",
 ]
 ACTIONS: Final[Mapping[AccountAction, Call]] = {
@@ -52,9 +56,13 @@ ACTIONS: Final[Mapping[AccountAction, Call]] = {
     "read_attention": Call("GET", "/api/v1/attention"),
     "find_request": Call("GET", "/api/v1/requests/{request_id}"),
     "list_price_books": Call("GET", "/api/v1/price-books"),
+    "create_price_book": Call("POST", "/api/v1/price-books"),
+    "rerate_usage": Call("POST", "/api/v1/price-books/{version}/re-ratings"),
+    "list_billing_periods": Call("GET", "/api/v1/billing/periods"),
     "list_billing_exports": Call("GET", "/api/v1/billing/exports"),
     "read_store": Call("GET", "/api/v1/store"),
     "check_store": Call("POST", "/api/v1/store/fsck"),
+    "create_billing_export": Call("POST", "/api/v1/billing/exports"),
     "change_password": Call("PUT", "/api/v1/session/password"),
 }
 

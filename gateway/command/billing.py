@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gateway.command.access import tenant_id
-from gateway.command.api import CommandFailed
+from gateway.command.api import CommandFailed, segment
 from gateway.command.options import AsJson, MaybeTenant, Month, access_of, connect
 from gateway.command.output import says_why, show, show_list
 
@@ -47,12 +48,15 @@ def create_version(
     as_json: AsJson = False,
 ) -> None:
     """Make the next version of the price book. Nothing that is rated changes by it."""
+    made = access_of(context).admin().post("/api/v1/price-books", _read(file))
+    show(made if as_json else made["book"], as_json)
+
+
+def _read(file: Path) -> Any:
     try:
-        wanted: Any = json.loads(file.read_text())
+        return json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise CommandFailed(f"{file} can't be read as JSON: {error}.") from error
-    made = access_of(context).admin().post("/api/v1/price-books", wanted)
-    show(made if as_json else made["book"], as_json)
 
 
 @billing.command("price")
@@ -105,10 +109,49 @@ def rerate(
         show_list(told["data"], ["tenant", "before", "after", "difference", "charges"], as_json)
 
 
+@billing.command("preview-prices")
+@says_why
+def preview_version(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="As for `set-prices`.")],
+    start: Annotated[str, typer.Option(help="RFC 3339, a quarter of an hour.")],
+    end: Annotated[str, typer.Option(help="Exclusive.")],
+    as_json: AsJson = False,
+) -> None:
+    """What usage would have cost under a version that is not made yet, by tenant."""
+    wanted = {"book": _read(file), "start": start, "end": end}
+    told = access_of(context).admin().post("/api/v1/price-books/preview", wanted)
+    if as_json:
+        show(told, as_json)
+    else:
+        show_list(told["data"], ["tenant", "before", "after", "difference", "charges"], as_json)
+
+
+@billing.command("reconcile")
+@says_why
+def reconcile(context: typer.Context, month: Month = None, as_json: AsJson = False) -> None:
+    """Each tenant's month: what it is billed, and whether used, charged and ledger are the same tokens."""
+    api = access_of(context).admin()
+    month = month or f"{datetime.now(UTC):%Y-%m}"
+    found = api.pages(f"/api/v1/billing/periods/{segment(month)}/tenants", ledger="true")
+    columns = ["name", "statement", "currency", "exact", "total", "used", "charged", "ledger", "agrees"]
+    show_list(found, columns, as_json)
+
+
 @billing.command("periods")
 @says_why
-def list_periods(context: typer.Context, tenant: MaybeTenant = None, as_json: AsJson = False) -> None:
-    """Months in which a tenant is billed something."""
+def list_periods(
+    context: typer.Context,
+    tenant: MaybeTenant = None,
+    all_tenants: Annotated[bool, typer.Option("--all", help="Of all tenants; for operators.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Months in which a tenant is billed something; with --all which are closed, and why one is not."""
+    if all_tenants:
+        months = access_of(context).admin().pages("/api/v1/billing/periods")
+        columns = ["month", "status", "blocked", "complete_until", "tenants", "currency", "exact", "total"]
+        show_list(months, columns, as_json)
+        return
     api, root = access_of(context).of_tenant(tenant)
     found = api.pages(f"{root}/billing/periods")
     show_list(found, ["month", "status", "statement", "currency", "exact", "total"], as_json)

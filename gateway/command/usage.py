@@ -21,6 +21,7 @@ add_to(usage)
 
 PAUSE_S = 0.5
 COLUMNS = ["day", "adapter", "requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount"]
+SUMS = ["requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount", "unpriced_tokens"]
 SHARED_COLUMNS = [
     "day",
     "tenant",
@@ -30,6 +31,7 @@ SHARED_COLUMNS = [
     "completion_tokens",
     "cached_tokens",
 ]
+Zone = Annotated[str | None, typer.Option(help="IANA time zone of the days. Default: the tenant's.")]
 FILES = {"csv": "charges.csv", "parquet": "charges.parquet", "manifest": "manifest.json"}
 
 
@@ -40,7 +42,7 @@ def show_usage(  # noqa: PLR0913, PLR0917  its parameters are options
     tenant: MaybeTenant = None,
     first: Annotated[str | None, typer.Option(help="First day: YYYY-MM-DD.")] = None,
     last: Annotated[str | None, typer.Option(help="Last day.")] = None,
-    zone: Annotated[str, typer.Option(help="IANA time zone of the days.")] = "UTC",
+    zone: Zone = None,
     url: Url = None,
     admin_token: Token = None,
     api_key: Key = None,
@@ -64,6 +66,35 @@ def show_usage(  # noqa: PLR0913, PLR0917  its parameters are options
         typer.echo(f"Not counted yet: {report['unknown_requests']} requests.")
 
 
+@usage.command("by")
+@says_why
+def show_summary(
+    context: typer.Context,
+    by: Annotated[str, typer.Argument(help="adapter, key or service_class.")],
+    tenant: MaybeTenant = None,
+    first: Annotated[str | None, typer.Option(help="First day: YYYY-MM-DD.")] = None,
+    last: Annotated[str | None, typer.Option(help="Last day.")] = None,
+    period: Annotated[
+        str | None, typer.Option(help="last_7_days, last_31_days, this_month or last_month.")
+    ] = None,
+    zone: Zone = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a tenant used, summed by adapter, key or service class."""
+    api, root = access_of(context).of_tenant(tenant)
+    wanted = {"by": by, "first": first, "last": last, "period": period, "zone": zone}
+    found = api.get(f"{root}/usage/summary", **wanted)
+    if as_json:
+        show(found, as_json)
+        return
+    others = [] if found["others"] is None else [{**found["others"], "id": "others"}]
+    show_list([*found["groups"], *others, {**found["total"], "id": "total"}], ["id", "name", *SUMS], as_json)
+    typer.echo(f"{found['start']} to {found['end']} ({found['zone']})", nl=False)
+    typer.echo(f", complete until {found['complete_until'] or 'nobody knows'}")
+    if found["unknown_requests"]:
+        typer.echo(f"Not counted yet: {found['unknown_requests']} requests.")
+
+
 @usage.command("shared")
 @says_why
 def show_shared_use(
@@ -72,16 +103,17 @@ def show_shared_use(
     first: Annotated[str | None, typer.Option(help="First day: YYYY-MM-DD.")] = None,
     last: Annotated[str | None, typer.Option(help="Last day.")] = None,
     adapter: Annotated[str | None, typer.Option(help="Of this adapter only.")] = None,
+    zone: Zone = None,
     as_json: AsJson = False,
 ) -> None:
-    """What other tenants used of a tenant's adapters, by day (UTC): who, and how much."""
+    """What other tenants used of a tenant's adapters, by day: who, and how much."""
     api, root = access_of(context).of_tenant(tenant)
-    report = api.get(f"{root}/usage/shared-adapters", first=first, last=last, adapter=adapter)
+    report = api.get(f"{root}/usage/shared-adapters", first=first, last=last, adapter=adapter, zone=zone)
     if as_json:
         show(report, as_json)
         return
     show_list([*report["data"], {**report, "day": "total"}], SHARED_COLUMNS, as_json)
-    typer.echo(f"Complete until {report['complete_until'] or 'nobody knows'}")
+    typer.echo(f"{report['zone']}, complete until {report['complete_until'] or 'nobody knows'}")
 
 
 @usage.command("export")

@@ -22,6 +22,7 @@ class BillingExport(Base):
     closed: Mapped[bool]  # whether the month was, when it was asked for
     state: Mapped[str]  # waiting | done | failed | superseded
     reason: Mapped[str | None]
+    failure: Mapped[str | None]  # `Failure` of its schemas, when it failed
     manifest: Mapped[bytes | None]
     requested_by: Mapped[str]
     created_at: Mapped[CreatedAt]

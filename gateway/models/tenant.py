@@ -51,5 +51,6 @@ class Tenant(Base):
     response_cache: Mapped[str] = mapped_column(server_default=text("'off'"))  # CacheMode
     response_cache_age_s: Mapped[int] = mapped_column(server_default=text("3600"))
     cache_epoch: Mapped[int] = mapped_column(server_default=text("1"))  # moves when its caches are dropped
+    reporting_zone: Mapped[str] = mapped_column(server_default=text("'UTC'"))  # IANA, of its usage's days
     created_at: Mapped[CreatedAt]
     updated_at: Mapped[UpdatedAt]

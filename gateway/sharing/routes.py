@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Annotated
 from uuid import UUID
 
@@ -28,6 +27,8 @@ from gateway.sharing.schemas import (
     SharePage,
 )
 from gateway.sharing.usage import shared_use
+from gateway.usage.routes import WINDOW
+from gateway.usage.service import Asked
 
 _TENANT = "/api/v1/tenants/{tenant:uuid}"
 SHARES = [f"{root}/adapters/{{name:str}}/shares" for root in ("/v1", _TENANT)]
@@ -38,11 +39,6 @@ USED = ["/v1/usage/shared-adapters", f"{_TENANT}/usage/shared-adapters"]
 READ: dict[str, object] = {SCOPE: Scope.ADAPTERS_READ}
 
 Recipient = Annotated[str, PathParameter(description="A tenant's id, or `all`: every other tenant.")]
-First = Annotated[date | None, QueryParameter(description="First day; the last 31 days when absent.")]
-Last = Annotated[date | None, QueryParameter(description="Last day; today when absent.")]
-Zone = Annotated[
-    str, QueryParameter(max_length=64, description="IANA time zone of the days, such as Europe/Vienna.")
-]
 OfAdapter = Annotated[str | None, QueryParameter(max_length=63, description="Of this adapter only.")]
 
 
@@ -113,16 +109,14 @@ async def list_received(
     return cut.fill(SharedAdapterPage, lambda shared: SharedAdapterOut.of(shared, base))
 
 
-@get(USED, summary="What other tenants used of your adapters, by day")
+@get(USED, summary="What other tenants used of your adapters, by day", dependencies=WINDOW)
 async def shared_usage(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
-    first: First = None,
-    last: Last = None,
-    zone: Zone = "UTC",
+    asked: NamedDependency[Asked],
     adapter: OfAdapter = None,
 ) -> SharedUseReport:
-    return await shared_use(services.db, principal, first, last, zone, adapter)
+    return await shared_use(services.db, principal, asked, adapter)
 
 
 def _recipient(text: str) -> TenantId | None:

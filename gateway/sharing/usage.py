@@ -3,15 +3,13 @@ asked, and nothing finer."""
 
 from __future__ import annotations
 
-from datetime import date
-
 from gateway.catalog.names import is_name
 from gateway.db import Database
 from gateway.errors import BadRequest, Forbidden
 from gateway.principal import Principal, Scope
 from gateway.sharing import repository
 from gateway.sharing.schemas import SharedUseReport
-from gateway.usage.service import window_between
+from gateway.usage.service import Asked, window_asked
 
 MAX_ROWS = 10_000
 
@@ -19,9 +17,7 @@ MAX_ROWS = 10_000
 async def shared_use(
     database: Database,
     principal: Principal,
-    first: date | None,
-    last: date | None,
-    zone: str,
+    asked: Asked,
     adapter: str | None,
 ) -> SharedUseReport:
     """By day, tenant and adapter, of the principal's own adapters (or of one). Raises `Forbidden` for a key
@@ -30,7 +26,7 @@ async def shared_use(
         raise Forbidden("This API key lacks the scope 'usage:read'.")
     if adapter is not None and not is_name(adapter):
         raise BadRequest("'adapter' is no adapter's name.", param="adapter", code="invalid_value")
-    window = window_between(first, last, zone)
+    window = await window_asked(database, principal.tenant, asked)
     async with database.tenant_snapshot(principal.tenant) as session:
         until = await repository.used_complete_until(session)
         found = await repository.used_by_others(session, window, adapter, MAX_ROWS + 1)

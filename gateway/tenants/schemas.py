@@ -17,8 +17,9 @@ from gateway.principal import Role
 
 TenantName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="Lower case, unique.")]
 Limit = Annotated[int, Meta(ge=1, le=1_000_000_000)]
-
-
+Zone = Annotated[
+    str, Meta(max_length=64, description="IANA time zone of its usage's days, such as Europe/Vienna.")
+]
 Weight = Annotated[int, Meta(ge=1, le=100, description="In the queue, beside other tenants' weights.")]
 
 
@@ -28,6 +29,7 @@ class TenantCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_minute: Limit | None = None
     tokens_per_minute: Limit | None = None
     max_parallel: Limit | None = None
+    reporting_zone: Zone | UnsetType = UNSET  # UTC
 
 
 class TenantPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +38,7 @@ class TenantPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_minute: Limit | UnsetType | None = UNSET
     tokens_per_minute: Limit | UnsetType | None = UNSET
     max_parallel: Limit | UnsetType | None = UNSET
+    reporting_zone: Zone | UnsetType = UNSET
 
     @staticmethod
     def fields_of(tenant: Tenant) -> dict[str, Any]:
@@ -131,6 +134,7 @@ TenantAction = Literal[
     "upload_adapter",
     "read_usage",
     "read_billing",
+    "create_export",
     "read_requests",
     "read_audit",
     "export_audit",
@@ -160,6 +164,7 @@ ACTIONS: Final[Mapping[TenantAction, Call]] = {
     "upload_adapter": Call("POST", f"{TENANT}/adapters/{{name}}/versions"),
     "read_usage": Call("GET", f"{TENANT}/usage"),
     "read_billing": Call("GET", f"{TENANT}/billing/statement"),
+    "create_export": Call("POST", f"{TENANT}/billing/exports"),
     "read_requests": Call("GET", f"{TENANT}/requests"),
     "read_audit": Call("GET", f"{TENANT}/audit"),
     "export_audit": Call("GET", f"{TENANT}/audit/export"),
@@ -193,6 +198,7 @@ class TenantOut(msgspec.Struct, frozen=True):
     requests_per_minute: int | None
     tokens_per_minute: int | None
     max_parallel: int | None
+    reporting_zone: str
     created_at: datetime
     updated_at: datetime
     can: list[TenantAction]
@@ -210,6 +216,7 @@ class TenantOut(msgspec.Struct, frozen=True):
             requests_per_minute=tenant.requests_per_minute,
             tokens_per_minute=tenant.tokens_per_minute,
             max_parallel=tenant.max_parallel,
+            reporting_zone=tenant.reporting_zone,
             created_at=tenant.created_at,
             updated_at=tenant.updated_at,
             can=can_with(tenant, role),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
 
+from msgspec import UnsetType
 from sqlalchemy.exc import IntegrityError
 
 from gateway.audit.service import Actor, Change, record
@@ -22,6 +23,7 @@ from gateway.tenants import repository
 from gateway.tenants.epochs import Epochs
 from gateway.tenants.repository import TenantFilters
 from gateway.tenants.schemas import TenantCreate, TenantPatch
+from gateway.usage.zones import UnknownZone, zone_of
 
 SALT_BYTES = 16
 
@@ -41,6 +43,7 @@ class Tenants:
             requests_per_minute=wanted.requests_per_minute,
             tokens_per_minute=wanted.tokens_per_minute,
             max_parallel=wanted.max_parallel,
+            reporting_zone=_zone(wanted.reporting_zone) or "UTC",
         )
         try:
             async with self._db.system_session() as session:
@@ -75,6 +78,7 @@ class Tenants:
         values = wanted.changes()
         if not values:
             raise BadRequest("Name at least one field to change.")
+        _zone(wanted.reporting_zone)
         async with self._db.system_session() as session:
             before = require_active(await repository.lock(session, tenant))
             require_match(if_match, TenantPatch.fields_of(before))
@@ -124,6 +128,20 @@ class Tenants:
             salt=row.salt,
             epoch=row.epoch,
         )
+
+
+def _zone(name: str | UnsetType) -> str | None:
+    """The name, when one is given. Raises `BadRequest` for one that names no zone."""
+    if isinstance(name, UnsetType):
+        return None
+    try:
+        return zone_of(name).key
+    except UnknownZone as error:
+        raise BadRequest(
+            "'reporting_zone' is not an IANA time zone, such as Europe/Vienna.",
+            param="reporting_zone",
+            code="invalid_value",
+        ) from error
 
 
 def existing(tenant: Tenant | None) -> Tenant:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -185,9 +185,13 @@ async def totals(session: TenantRead, tenant: UUID, window: Window) -> Totals:
     )
 
 
-async def names_of_owners(session: SystemRead, lines: Sequence[UsageLine]) -> dict[UUID, str]:
+async def reporting_zone(session: SystemRead, tenant: UUID) -> str:
+    """UTC of a tenant that is none any more."""
+    return await session.scalar(select(Tenant.reporting_zone).where(Tenant.id == tenant)) or "UTC"
+
+
+async def names_of_owners(session: SystemRead, owners: Collection[UUID]) -> dict[UUID, str]:
     """Of other tenants, whose adapters were used."""
-    owners = {line.owner for line in lines if line.owner is not None}
     if not owners:
         return {}
     found = await session.execute(select(Tenant.id, Tenant.name).where(Tenant.id.in_(owners)))

@@ -54,7 +54,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
-    amount: str
+    amount: str | None  # null = there are tokens, and no price covers any of them
     currency: str | None
     unknown_requests: int  # attempts that nobody could count yet
     has_unpriced: bool  # some tokens above are in no amount: there was no price for them
@@ -74,9 +74,14 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
             prompt_tokens=sum(line.prompt_tokens for line in lines),
             completion_tokens=sum(line.completion_tokens for line in lines),
             cached_tokens=sum(line.cached_tokens for line in lines),
-            amount=amount_text(sum(line.amount or 0 for line in lines)),
+            amount=_whole_amount(found),
             currency=found.currency,
             unknown_requests=found.unknown_requests,
             has_unpriced=found.has_unpriced,
             data=[UsageRow.of(line, owners) for line in lines],
         )
+
+
+def _whole_amount(found: Totals) -> str | None:
+    amounts = [line.amount for line in found.lines if line.amount is not None]
+    return None if found.has_unpriced and not amounts else amount_text(sum(amounts))

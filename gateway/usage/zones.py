@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from enum import StrEnum
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
+
+
+class Period(StrEnum):
+    """Windows that have a name, so that each page means the same by it: whole days of a zone, up to today."""
+
+    LAST_7_DAYS = "last_7_days"
+    LAST_31_DAYS = "last_31_days"
+    THIS_MONTH = "this_month"
+    LAST_MONTH = "last_month"
 
 
 class UnknownZone(ValueError):
@@ -44,6 +54,21 @@ def window_of(zone: ZoneInfo, first: date, last: date) -> Window:
     days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
     edges = [_midnight(zone, day) for day in [*days, last + timedelta(days=1)]]
     return Window(zone.key, days, _ascending(edges))
+
+
+def days_of(period: Period, now: date) -> tuple[date, date]:
+    """Its first and its last day, where it is the day `now`."""
+    begins = now.replace(day=1)
+    match period:
+        case Period.LAST_7_DAYS:
+            return now - timedelta(days=6), now
+        case Period.LAST_31_DAYS:
+            return now - timedelta(days=30), now
+        case Period.THIS_MONTH:
+            return begins, now
+        case Period.LAST_MONTH:
+            last = begins - timedelta(days=1)
+            return last.replace(day=1), last
 
 
 def today(zone: ZoneInfo) -> date:

@@ -46,6 +46,7 @@ def provider() -> Iterator[OidcServer]:
         "olga": {"email": "olga@example.com", "groups": ["platform"]},
         "dev": {"email": "dev@example.com", "groups": ["house-devs"]},
         "viewer": {"email": "viewer@example.com", "groups": ["house-viewers"]},
+        "money": {"email": "money@example.com", "groups": ["house-money"]},
         "nobody": {"email": "nobody@example.com", "groups": []},
     }
     server = OidcServer(people)
@@ -62,6 +63,7 @@ def stack(demo_model_dir: Path, provider: OidcServer) -> Iterator[Rig]:
         "platform": "operator",
         "house-devs": f"developer@{TENANT}",
         "house-viewers": f"viewer@{TENANT}",
+        "house-money": f"billing@{TENANT}",
     }
     settings = {"OIDC_PROVIDERS": json.dumps([provider.settings(roles=roles)])}
     with running_rig(demo_model_dir, Shape(workers=1, settings=settings)) as rig:

@@ -47,6 +47,7 @@ NO_IDS = {
         "actor",
         "target",
     ),
+    *("period", "ledger"),
     *("kept_hash", "kept_seq", "by", "step", "window", "slow_ms", "outcome", "code", "key", "alias"),
     *("base_digest", "touch", "return_to", "points"),
 }

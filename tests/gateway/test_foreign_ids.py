@@ -87,6 +87,7 @@ class Owner:
             "other": "2",
             "export_id": self.export,
             "version": "1",
+            "month": "2026-01",
             "request_id": self.request,
             "endpoint_id": self.endpoint,
             "delivery_id": self.delivery,
@@ -111,6 +112,7 @@ def _nobodys() -> dict[str, str]:
         "other": "2",
         "export_id": uuid4().hex * 2,
         "version": "1",
+        "month": "2026-01",
         "alias": LIVE,
         **{each: str(uuid4()) for each in ("tenant", "member_id", "replica", "check_id")},
         **dict.fromkeys(

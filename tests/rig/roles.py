@@ -105,6 +105,7 @@ def known_ids(rig: Rig, owner: TenantKey) -> dict[str, str | int]:
             "export_id": export["id"],
             "replica": replica["id"],
             "version": 1,
+            "month": "2026-01",
         }
     url = f"{rig.base_url}/v1/completions"
     answer = httpx.post(url, json=body_of(rig.base_name, 2), headers=owner.headers, timeout=60)

@@ -14,6 +14,8 @@ const TABS = [
   { value: "adapters", label: "Adapters", needs: "list_adapters" },
   { value: "requests", label: "Requests", needs: "read_requests" },
   { value: "keys", label: "Keys", needs: "list_keys" },
+  { value: "usage", label: "Usage", needs: "read_usage" },
+  { value: "billing", label: "Billing", needs: "read_billing" },
   { value: "limits", label: "Limits", needs: "read_limits" },
   { value: "audit", label: "Audit", needs: "read_audit" },
 ] as const;

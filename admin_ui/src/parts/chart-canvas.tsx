@@ -69,7 +69,7 @@ function Told({ hover, of, unit, width }: { hover: Hover; of: ChartProps; unit: 
       style={right ? { right: width - hover.left + 12 } : { left: hover.left + 12 }}
     >
       <Text size="xs" c="dimmed">
-        {stepText(of.times[hover.step] ?? 0)}
+        {of.stepName?.(hover.step) ?? stepText(of.times[hover.step] ?? 0)}
       </Text>
       {of.lines.map((line) => {
         const value = line.values[hover.step] ?? null;

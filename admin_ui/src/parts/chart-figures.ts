@@ -60,10 +60,10 @@ export function stepText(time: number): string {
 }
 
 /** What somebody hears who does not see the chart: each line's least, most and last value. */
-export function seriesSummary({ title, unit: asked, times, stepS, lines }: ChartProps): string {
+export function seriesSummary({ title, unit: asked, times, stepS, stepName, lines }: ChartProps): string {
   const unit = unitFor(asked, lines);
-  const from = stepText(times[0] ?? 0);
-  const to = stepText((times.at(-1) ?? 0) + stepS);
+  const from = stepName?.(0) ?? stepText(times[0] ?? 0);
+  const to = stepName?.(times.length - 1) ?? stepText((times.at(-1) ?? 0) + stepS);
   const told = lines.map((line) => {
     const known = line.values.filter((value) => value !== null);
     const last = known.at(-1);

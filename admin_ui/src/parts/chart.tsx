@@ -26,6 +26,8 @@ export interface ChartProps {
   times: number[];
   stepS: number;
   lines: ChartLine[];
+  /** What a step is called, where that is not the moment at which it begins: a day of some zone. */
+  stepName?: (step: number) => string;
   height?: number;
   /** Of a stretch that was chosen with the mouse: Unix seconds. */
   onRange?: (from: number, to: number) => void;
@@ -91,7 +93,14 @@ export function TimeChart(props: ChartProps) {
 }
 
 /** The same figures; it scrolls within the chart's place. */
-function AsTable({ unit: asked, lines, times, name, height }: ChartProps & { name: string; height: number }) {
+function AsTable({
+  unit: asked,
+  lines,
+  times,
+  stepName,
+  name,
+  height,
+}: ChartProps & { name: string; height: number }) {
   const unit = unitFor(asked, lines);
   return (
     <section aria-labelledby={name} tabIndex={0} style={{ height, overflow: "auto" }}>
@@ -110,7 +119,7 @@ function AsTable({ unit: asked, lines, times, name, height }: ChartProps & { nam
           {times.map((time, step) => (
             <Table.Tr key={time}>
               <Table.Th scope="row" fw={400}>
-                <Moment at={new Date(time * 1000).toISOString()} />
+                {stepName?.(step) ?? <Moment at={new Date(time * 1000).toISOString()} />}
               </Table.Th>
               {lines.map((line) => (
                 <Table.Td key={line.label} ta="end" className="figures">

@@ -6,6 +6,7 @@ const PATHS = {
   overview: "M4 20V10M10 20V4M16 20v-7M21 20H3",
   request: "M4 6h10M4 12h16M8 18h8",
   tenants: "M4 20V8l8-4 8 4v12M9 20v-6h6v6",
+  billing: "M5 3h14v18l-3-2-2 2-2-2-2 2-2-2-3 2zM9 8h6M9 12h6",
   replicas: "M4 5h16v5H4zM4 14h16v5H4zM8 7.5h.01M8 16.5h.01",
   audit: "M6 3h9l4 4v14H6zM9 12h7M9 16h7",
   person: "M12 4a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM4 21c0-4 4-6 8-6s8 2 8 6",

@@ -2,7 +2,7 @@ import type { IconName } from "../parts/icons";
 import type { Session } from "../session/door";
 
 export interface Place {
-  to: "/overview" | "/tenants" | "/replicas" | "/audit";
+  to: "/overview" | "/tenants" | "/billing" | "/replicas" | "/audit";
   label: string;
   icon: IconName;
 }
@@ -14,6 +14,7 @@ interface Entry extends Place {
 const ALL: Entry[] = [
   { to: "/overview", label: "Overview", icon: "overview", needs: "read_attention" },
   { to: "/tenants", label: "Tenants", icon: "tenants", needs: "list_tenants" },
+  { to: "/billing", label: "Billing", icon: "billing", needs: "list_billing_periods" },
   { to: "/replicas", label: "Replicas", icon: "replicas", needs: "list_replicas" },
   { to: "/audit", label: "Audit", icon: "audit", needs: "read_audit" },
 ];

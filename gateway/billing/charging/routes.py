@@ -7,7 +7,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from gateway.audit.service import Actor
-from gateway.billing.charging.schemas import ReRatingIn, ReRatingOut
+from gateway.billing.charging.schemas import PreviewIn, ReRatingIn, ReRatingOut
 from gateway.services import Services
 
 MAX_VERSION = 2**31 - 1
@@ -28,4 +28,16 @@ async def rerate(
     return await services.billing.reratings.rerate(actor, max(0, min(version, MAX_VERSION)), data)
 
 
-handlers = [rerate]
+@post(
+    "/api/v1/price-books/preview",
+    status_code=200,
+    summary="What usage would have cost under a version that is not made yet",
+)
+async def preview_price_book(
+    services: NamedDependency[Services], actor: NamedDependency[Actor], data: JSONBody[PreviewIn]
+) -> ReRatingOut:
+    """Checks it as its making would, and changes nothing."""
+    return await services.billing.reratings.preview(actor, data)
+
+
+handlers = [rerate, preview_price_book]

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.billing.money import amount_text
+from gateway.billing.price_book.schemas import VersionIn
 
 Moment = Annotated[datetime, Meta(tz=True, description="A quarter of an hour: :00, :15, :30 or :45.")]
 
@@ -22,6 +23,15 @@ class ReRatingIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     end: Moment
     tenant: UUID | None = None
     dry_run: bool = True
+
+
+class PreviewIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A version that may be made, and the usage to look at: what ended in [start, end)."""
+
+    book: VersionIn
+    start: Moment
+    end: Moment
+    tenant: UUID | None = None
 
 
 class RatingOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +58,7 @@ class ReRatingOut(msgspec.Struct, frozen=True, kw_only=True):
     """`id` is on each appended charge and in the audit log; null for a dry run."""
 
     id: UUID | None
-    version: int
+    version: int  # the one that it would be, of one that is not made yet
     start: datetime
     end: datetime
     dry_run: bool

@@ -15,11 +15,17 @@ import structlog
 from gateway.audit.service import Actor, Change, record
 from gateway.billing.charging import repository
 from gateway.billing.charging.rating import Bucket, Charge, Outcome, rate, total
-from gateway.billing.charging.schemas import RatingOut, ReRatingIn, ReRatingOut
+from gateway.billing.charging.schemas import PreviewIn, RatingOut, ReRatingIn, ReRatingOut
 from gateway.billing.metrics import CHARGES, UNPRICED
 from gateway.billing.months import is_bucket
 from gateway.billing.price_book import repository as price_book
-from gateway.billing.price_book.prices import Book
+from gateway.billing.price_book.prices import Book, Edition
+from gateway.billing.price_book.service import (
+    checked_beginning,
+    checked_rows,
+    next_number,
+    require_currency,
+)
 from gateway.db import Database, SystemRead, SystemWrite
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
 from gateway.ids import uuid7
@@ -103,14 +109,31 @@ class ReRatings:
             book = await price_book.read_book(session)
             if book.edition(version) is None:
                 raise NotFound("There is no such version of the price book.")
+        return await self._run(_ReRating(actor, wanted, version, book))
+
+    async def preview(self, actor: Actor, wanted: PreviewIn) -> ReRatingOut:
+        """A dry run under a version that is not made. Raises what its making would, too."""
+        rows, begins = checked_rows(wanted.book), checked_beginning(wanted.book)
+        window = ReRatingIn(start=wanted.start, end=wanted.end, tenant=wanted.tenant)
+        _check_window(window)
+        async with self._db.system_reader() as session:
+            known = await price_book.read_book(session)
+            last = await price_book.last_version(session)
+        require_currency(last, wanted.book)
+        version = next_number(last)
+        book = Book([*known.editions, Edition(version, wanted.book.currency, begins, tuple(rows))])
+        return await self._run(_ReRating(actor, window, version, book))
+
+    async def _run(self, running: _ReRating) -> ReRatingOut:
+        wanted = running.wanted
+        async with self._db.system_reader() as session:
             tenants = await repository.tenants_between(session, wanted.start, wanted.end)
         if wanted.tenant is not None:
             tenants = [tenant for tenant in tenants if tenant == wanted.tenant]
         if len(tenants) > MAX_RERATED_TENANTS:
             raise Conflict(f"At most {MAX_RERATED_TENANTS} tenants at a time: name one.", param="tenant")
-        running = _ReRating(actor, wanted, version, book)
         found = [await self._of_tenant(running, TenantId(tenant)) for tenant in tenants]
-        return ReRatingOut.of(None if wanted.dry_run else running.id, version, wanted, found)
+        return ReRatingOut.of(None if wanted.dry_run else running.id, running.version, wanted, found)
 
     async def _of_tenant(self, running: _ReRating, tenant: TenantId) -> RatingOut:
         if running.wanted.dry_run:

@@ -20,6 +20,7 @@ from gateway.billing.exports import repository, told
 from gateway.billing.exports.files import CSV, MANIFEST, PARQUET, ChargeFiles, written
 from gateway.billing.exports.focus import ChargeGroup, Frame, Residue, Row, residue_row, rows_of
 from gateway.billing.exports.places import current_path, file_path, wanted
+from gateway.billing.exports.schemas import Failure
 from gateway.billing.metrics import EXPORTS
 from gateway.catalog.spool import Spool
 from gateway.db import Database
@@ -37,7 +38,11 @@ BATCH: Final = 20
 
 
 class ExportFailed(Exception):
-    """For a reason that trying again won't change; told to whoever asked."""
+    """For a reason that trying again won't change; told to whoever asked, in a word and in a sentence."""
+
+    def __init__(self, failure: Failure, reason: str) -> None:
+        super().__init__(reason)
+        self.failure = failure
 
 
 class Maker:
@@ -64,16 +69,16 @@ class Maker:
                 raise
             except ExportFailed as error:
                 log.warning("export_failed", export=export.id, reason=str(error))
-                await self._fail(export, str(error))
+                await self._fail(export, error.failure, str(error))
             except Exception:  # one that can't be made must not hold up the others
                 log.exception("export_failed", export=export.id)
-                await self._fail(export, "A fault of ours: control's log says which.")
+                await self._fail(export, Failure.FAULT, "A fault of ours: control's log says which.")
         return made
 
-    async def _fail(self, export: BillingExport, reason: str) -> None:
+    async def _fail(self, export: BillingExport, failure: Failure, reason: str) -> None:
         EXPORTS.labels("failed").inc()
         async with self._db.system_session() as session:
-            await repository.move(session, export.id, "failed", reason)
+            await repository.move(session, export.id, "failed", reason, failure)
             await told.failed(session, export, reason)
 
     async def _ask_for_closed(self) -> None:
@@ -120,7 +125,7 @@ class Maker:
             )
         rounding = sum(residue.units for _, residue in statements)
         if sum(sums.units.values()) != exact + rounding:
-            raise ExportFailed("The rows do not come to what was charged.")
+            raise ExportFailed(Failure.SUMS_DIFFER, "The rows do not come to what was charged.")
         return manifests.render(export, [invoice for invoice, _ in statements], done, sums, known)
 
     async def _put(self, source: Path, path: str) -> None:
@@ -149,7 +154,7 @@ class Maker:
 
 def _add(files: ChargeFiles, sums: manifests.Sums, rows: list[Row]) -> None:
     if files.num_rows + len(rows) > MAX_ROWS:
-        raise ExportFailed(f"It has over {MAX_ROWS} rows: ask for one tenant's.")
+        raise ExportFailed(Failure.TOO_LARGE, f"It has over {MAX_ROWS} rows: ask for one tenant's.")
     for row in rows:
         sums.add(row)
     files.add(rows)
@@ -168,4 +173,7 @@ def _check_same(manifest: bytes, folder: Path) -> None:
     """A second making of the same export has the same bytes as the first. Raises `ExportFailed`."""
     for name, sha256 in manifests.files_of(manifest).items():
         if written(folder / name).sha256 != sha256:
-            raise ExportFailed("It was made before with other bytes, by another release of this software.")
+            raise ExportFailed(
+                Failure.BYTES_DIFFER,
+                "It was made before with other bytes, by another release of this software.",
+            )

@@ -83,7 +83,7 @@ async def ask(session: SystemWrite, wanted: dict[str, Any]) -> BillingExport:
     new = insert(BillingExport).values(wanted)
     again = new.on_conflict_do_update(
         index_elements=[BillingExport.id],
-        set_={"state": "waiting", "reason": None, "finished_at": None},
+        set_={"state": "waiting", "reason": None, "failure": None, "finished_at": None},
         where=BillingExport.state.in_(("failed", "superseded")),
     )
     await session.execute(again)
@@ -152,11 +152,13 @@ async def keep_manifest(session: SystemWrite, export: str, manifest: bytes) -> b
     return kept
 
 
-async def move(session: SystemWrite, export: str, state: str, reason: str | None = None) -> None:
+async def move(
+    session: SystemWrite, export: str, state: str, reason: str | None = None, failure: str | None = None
+) -> None:
     statement = (
         update(BillingExport)
         .where(BillingExport.id == export)
-        .values(state=state, reason=reason, finished_at=func.now())
+        .values(state=state, reason=reason, failure=failure, finished_at=func.now())
         .execution_options(synchronize_session=False)
     )
     await session.execute(statement)

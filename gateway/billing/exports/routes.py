@@ -5,25 +5,26 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from litestar import get, post
+from litestar import Request, get, post
 from litestar.di import NamedDependency, Provide
 from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.response import Stream
 
-from gateway.access import SCOPE
+from gateway.access import SCOPE, role_of
 from gateway.audit.service import Actor
 from gateway.billing.exports.repository import NEWEST_FIRST, ExportFilters
 from gateway.billing.exports.schemas import ExportIn, ExportOut, ExportPage, ExportState, File
 from gateway.billing.exports.service import MEDIA_TYPES, NAMES
 from gateway.billing.statements.service import wanted_month
 from gateway.paging import DEFAULT_LIMIT, EARLIER, PageCursor, PageLimit
-from gateway.principal import Principal, Scope, TenantId
+from gateway.principal import Principal, Role, Scope, TenantId
 from gateway.services import Services
 
 OWN = ["/v1/billing/exports", "/api/v1/tenants/{tenant:uuid}/billing/exports"]
 ALL = "/api/v1/billing/exports"
 READ: dict[str, object] = {SCOPE: Scope.USAGE_READ}
+AnyRequest = Request[Any, Any, Any]
 ANY_BYTES = "application/octet-stream"  # as documented; the answer says which
 NOT_READY: dict[int, Any] = {409: ResponseSpec(None, description="It is not done, or was superseded.")}
 
@@ -61,27 +62,34 @@ async def ask_export(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
     actor: NamedDependency[Actor],
+    request: AnyRequest,
     data: JSONBody[ExportIn],
 ) -> ExportOut:
     """Made within seconds; asked for again before anything changed, it is the same export."""
     month = wanted_month(data.month)
-    return ExportOut.of(await services.billing.exports.ask(actor, principal.tenant, month))
+    asked = await services.billing.exports.ask(actor, principal.tenant, month)
+    return ExportOut.of(asked, role_of(request.scope))
 
 
 @get(OWN, opt=READ, summary="Exports that were asked for, newest first", dependencies=WANTED)
 async def list_exports(
     services: NamedDependency[Services],
     principal: NamedDependency[Principal],
+    request: AnyRequest,
     wanted: NamedDependency[_Wanted],
 ) -> ExportPage:
-    return await _page(services, principal.tenant, wanted)
+    return await _page(services, principal.tenant, wanted, role_of(request.scope))
 
 
 @get([f"{path}/{{export_id:str}}" for path in OWN], opt=READ, summary="One export")
 async def get_export(
-    services: NamedDependency[Services], principal: NamedDependency[Principal], export_id: FromPath[str]
+    services: NamedDependency[Services],
+    principal: NamedDependency[Principal],
+    request: AnyRequest,
+    export_id: FromPath[str],
 ) -> ExportOut:
-    return ExportOut.of(await services.billing.exports.get(principal.tenant, export_id))
+    found = await services.billing.exports.get(principal.tenant, export_id)
+    return ExportOut.of(found, role_of(request.scope))
 
 
 @get(
@@ -104,19 +112,20 @@ async def get_export_file(
 async def ask_export_of_all(
     services: NamedDependency[Services], actor: NamedDependency[Actor], data: JSONBody[ExportIn]
 ) -> ExportOut:
-    return ExportOut.of(await services.billing.exports.ask(actor, None, wanted_month(data.month)))
+    asked = await services.billing.exports.ask(actor, None, wanted_month(data.month))
+    return ExportOut.of(asked, Role.OPERATOR)
 
 
 @get(ALL, summary="Exports of all tenants, newest first", dependencies=WANTED)
 async def list_exports_of_all(
     services: NamedDependency[Services], wanted: NamedDependency[_Wanted]
 ) -> ExportPage:
-    return await _page(services, None, wanted)
+    return await _page(services, None, wanted, Role.OPERATOR)
 
 
 @get(f"{ALL}/{{export_id:str}}", summary="One export of all tenants")
 async def get_export_of_all(services: NamedDependency[Services], export_id: FromPath[str]) -> ExportOut:
-    return ExportOut.of(await services.billing.exports.get(None, export_id))
+    return ExportOut.of(await services.billing.exports.get(None, export_id), Role.OPERATOR)
 
 
 @get(
@@ -131,12 +140,15 @@ async def get_export_file_of_all(
     return await _stream(services, None, export_id, kind)
 
 
-async def _page(services: Services, tenant: TenantId | None, wanted: _Wanted) -> ExportPage:
+async def _page(
+    services: Services, tenant: TenantId | None, wanted: _Wanted, role: Role | None
+) -> ExportPage:
     given = {"tenant": tenant, **asdict(wanted.filters)}
     start = NEWEST_FIRST.start(wanted.cursor, given) or wanted.after
     found = await services.billing.exports.page(tenant, wanted.filters, start, wanted.limit + 1)
     cut = NEWEST_FIRST.cut(found, wanted.limit, lambda export: (export.created_at, export.id), given)
-    return cut.fill(ExportPage, ExportOut.of, next=cut.rows[-1].id if cut.has_more else None)
+    last = cut.rows[-1].id if cut.has_more else None
+    return cut.fill(ExportPage, lambda export: ExportOut.of(export, role), next=last)
 
 
 async def _stream(services: Services, tenant: TenantId | None, export: str, kind: File) -> Stream:

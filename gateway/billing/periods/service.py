@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, date, datetime, timedelta
-from enum import StrEnum
 from uuid import UUID
 
 import structlog
@@ -15,6 +14,7 @@ from gateway.billing.charging import repository as charging
 from gateway.billing.metrics import CLOSING_BLOCKED, COMPLETE_UNTIL
 from gateway.billing.months import end_of, month_text, start_of
 from gateway.billing.periods import repository
+from gateway.billing.periods.blocked import Blocked, look
 from gateway.db import Database, SystemRead, SystemWrite
 from gateway.models import BillingPeriod
 from gateway.usage.watermark import journals_complete_until
@@ -22,16 +22,6 @@ from gateway.usage.watermark import journals_complete_until
 log = structlog.get_logger(__name__)
 
 DAY = timedelta(days=1)
-
-
-class Blocked(StrEnum):
-    """Why an ended month stays open."""
-
-    INCOMPLETE = "incomplete"  # usage of it may still be on its way
-    STALE = "stale"  # the charging job has not worked off what came
-    UNCOUNTED = "uncounted"  # attempts of which nobody knows the count; settled within a day
-    UNPRICED = "unpriced"  # usage from before the first price book version
-    DIFFERENT = "different"  # charges and ledger disagree: a fault
 
 
 class Closing:
@@ -88,15 +78,7 @@ class Closing:
         return why
 
     async def _blocked(self, session: SystemRead, month: date, until: datetime | None) -> Blocked | None:
-        if until is None or until < end_of(month) + self._grace:
-            return Blocked.INCOMPLETE
-        if await repository.num_waiting(session, month):
-            return Blocked.STALE
-        if await repository.num_uncounted(session, month):
-            return Blocked.UNCOUNTED
-        if await repository.num_unpriced(session, month):
-            return Blocked.UNPRICED
-        return None
+        return (await look(session, month, until)).blocked(month, self._grace)
 
     async def _agrees(self, tenant: UUID, month: date) -> bool:
         """Day by day, so that no statement takes long."""

@@ -56,7 +56,9 @@ async def list_price_books(
     start = BY_VERSION.start(cursor, given) or (before,)
     found = await services.billing.price_book.page(start[0], limit + 1, *given.values())
     cut = BY_VERSION.cut(found, limit, lambda each: (each.version,), given)
-    return cut.fill(PriceBookPage, PriceBookOut.of, next=cut.rows[-1].version if cut.has_more else None)
+    last = cut.rows[-1].version if cut.has_more else None
+    in_force = await services.billing.price_book.in_force()
+    return cut.fill(PriceBookPage, PriceBookOut.of, next=last, in_force=in_force)
 
 
 @get("/api/v1/price-books/{version:int}", summary="A price book version with its prices")

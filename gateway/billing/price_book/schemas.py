@@ -141,8 +141,11 @@ class VersionWithPrices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriceBookPage(Page[PriceBookOut], frozen=True, kw_only=True):
+    """`in_force`: the version that holds now; null before the first."""
+
     data: list[PriceBookOut]
     next: int | None
+    in_force: int | None
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -42,17 +42,16 @@ class PriceBook:
     async def create(self, actor: Actor, wanted: VersionIn) -> tuple[PriceBookVersion, list[PriceRow]]:
         """The next version. Raises `BadRequest` for one with a gap or an overlap, and `Conflict` for another
         currency than the book's."""
-        rows = _rows(wanted)
-        effective_from = _effective(wanted)
+        rows = checked_rows(wanted)
+        effective_from = checked_beginning(wanted)
         async with self._db.system_session() as session:
             await repository.lock(session)
             last = await repository.last_version(session)
-            if last is not None and last.currency != wanted.currency:
-                raise Conflict(f"The price book is in {last.currency}.", param="currency")
+            require_currency(last, wanted)
             if await repository.count(session) >= MAX_VERSIONS:
                 raise Conflict(f"A price book has at most {MAX_VERSIONS} versions.")
             version = PriceBookVersion(
-                version=1 if last is None else last.version + 1,
+                version=next_number(last),
                 currency=wanted.currency,
                 effective_from=effective_from,
                 note=wanted.note,
@@ -80,6 +79,13 @@ class PriceBook:
             if found is None:
                 raise NotFound("There is no such version of the price book.")
             return found, await repository.rows_of(session, version)
+
+    async def in_force(self) -> int | None:
+        """The version that holds now: of those that begin at once, the later made."""
+        now = bucket_of(datetime.now(UTC))
+        async with self._db.system_reader() as session:
+            begun = [each for each in await repository.beginnings(session) if each[0] <= now]
+        return max(begun)[1] if begun else None
 
     async def choose(self, version: int | None, used: Selector) -> tuple[Edition, Choice]:
         """Of a version, or of the one in force now. Raises `NotFound`."""
@@ -110,7 +116,18 @@ class PriceBook:
         return Cost(units, edition.currency)
 
 
-def _rows(wanted: VersionIn) -> list[PriceRow]:
+def next_number(last: PriceBookVersion | None) -> int:
+    return 1 if last is None else last.version + 1
+
+
+def require_currency(last: PriceBookVersion | None, wanted: VersionIn) -> None:
+    """A book has one. Raises `Conflict`."""
+    if last is not None and last.currency != wanted.currency:
+        raise Conflict(f"The price book is in {last.currency}.", param="currency")
+
+
+def checked_rows(wanted: VersionIn) -> list[PriceRow]:
+    """Raises `BadRequest` for a gap or an overlap."""
     try:
         rows = [price.row(place) for place, price in enumerate(wanted.prices)]
         check_rows(rows)
@@ -120,7 +137,8 @@ def _rows(wanted: VersionIn) -> list[PriceRow]:
     return rows
 
 
-def _effective(wanted: VersionIn) -> datetime:
+def checked_beginning(wanted: VersionIn) -> datetime:
+    """Raises `BadRequest`."""
     moment = wanted.effective_from
     if not 2000 <= moment.year <= 9000 or not is_bucket(moment):  # the ends of time have no other zone
         raise BadRequest(

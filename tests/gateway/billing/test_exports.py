@@ -29,7 +29,7 @@ from gateway.billing.months import bucket_of
 from gateway.errors import Conflict, RateLimited
 from gateway.models import BillingExport, BillingPeriod
 from gateway.principal import TenantId
-from gateway.usage.service import report
+from gateway.usage.service import Asked, report
 from tests.gateway.billing.conftest import FEBRUARY, JANUARY, NOON, OPERATOR, Bench, prices, usage
 
 NewTenant = Callable[[], Awaitable[TenantId]]
@@ -105,7 +105,7 @@ async def test_csv_parquet_manifest_api_and_ledger_agree_exactly(bench: Bench, n
     for tenant in tenants:
         own = [row for row in rows if row["SubAccountId"] == str(tenant)]
         assert sums(await rows_of(bench, await made(bench, tenant))) == sums(own)
-        shown = await report(bench.db, tenant, JANUARY, JANUARY.replace(day=31))
+        shown = await report(bench.db, tenant, Asked(JANUARY, JANUARY.replace(day=31)))
         statement = await bench.statements.statement(tenant, JANUARY)
         cost = sum(units_of(row["BilledCost"]) for row in own)
         assert cost == units_of(shown.amount) == units_of(statement.exact)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -74,14 +75,18 @@ async def test_prices_from_their_making_to_an_export(
     assert seen["lines"] == statement["lines"]
 
     asked = client.post("/v1/billing/exports", json={"month": "2026-01"}, headers=mine)
-    assert (asked.status_code, asked.json()["state"]) == (202, "waiting")
+    assert (asked.status_code, asked.json()["state"], asked.json()["can"]) == (202, "waiting", [])
     place = f"/v1/billing/exports/{asked.json()['id']}"
     early = client.get(f"{place}/file", headers=mine)
     assert (early.status_code, early.json()["error"]["code"]) == (409, "export_not_ready")
     maker = Maker(bench.db, open_store(settings.store_url), tmp_path / "work", settings.billing_issuer)
     assert await maker.run_once() == 1
-    assert client.get(place, headers=mine).json()["state"] == "done"
+    done = client.get(place, headers=mine).json()
+    assert (done["state"], done["can"], done["billed"]) == ("done", ["download"], {"USD": "0.000018"})
+    assert [(each["kind"], each["rows"]) for each in done["files"]] == [("csv", 3), ("parquet", 3)]
     file = client.get(f"{place}/file?kind=csv", headers=mine)
+    told = done["files"][0]
+    assert (told["bytes"], told["sha256"]) == (len(file.content), hashlib.sha256(file.content).hexdigest())
     assert file.headers["content-type"] == "text/csv; charset=utf-8"
     assert {row["SubAccountId"] for row in csv.DictReader(io.StringIO(file.text))} == {str(ours)}
     assert client.get(f"{place}/file?kind=manifest", headers=mine).json()["rows"] == 3
@@ -126,7 +131,7 @@ async def test_what_is_no_version_is_refused_by_its_field(client: Client, operat
     soon = {"effective_from": SOON, "prices": ROWS, "note": "next"}
     assert client.post("/api/v1/price-books", json=soon, headers=operator.headers).status_code == 201
     listed = client.get("/api/v1/price-books?limit=1", headers=operator.headers).json()
-    assert ([each["version"] for each in listed["data"]], listed["next"]) == ([2], 2)
+    assert ([each["version"] for each in listed["data"]], listed["next"], listed["in_force"]) == ([2], 2, 1)
     audit = client.get("/api/v1/audit", headers=operator.headers).json()["data"]
     assert [each["action"] for each in audit].count("price_book.create") == 2
 
@@ -163,6 +168,20 @@ async def test_a_rerating_is_a_dry_run_unless_it_is_meant(
     for change, param in (({"end": wanted["start"]}, "end"), ({"start": "2026-01-15T12:01:00Z"}, "start")):
         refused = client.post(url, json={**wanted, **change}, headers=operator.headers)
         assert (refused.status_code, refused.json()["param"]) == (400, param)
+    dearer = [{**row, "output": "1.2"} for row in ROWS]
+    window = {name: wanted[name] for name in ("start", "end")}
+    body = {"book": {**PAST, "prices": dearer}, **window}
+    seen = client.post("/api/v1/price-books/preview", json=body, headers=operator.headers).json()
+    assert (seen["version"], seen["dry_run"], seen["id"]) == (3, True, None)
+    assert (seen["data"][0]["before"], seen["data"][0]["difference"]) == ("0.000018", "0.000006")
+    made = client.post("/api/v1/price-books", json=body["book"], headers=operator.headers).json()
+    real = client.post("/api/v1/price-books/3/re-ratings", json=wanted, headers=operator.headers).json()
+    assert (made["book"]["version"], real["data"]) == (3, seen["data"])
+    for change, param, status in REFUSED:
+        tried = {"book": change, **window}
+        answer = client.post("/api/v1/price-books/preview", json=tried, headers=operator.headers)
+        within = f"book.{param}" if answer.json()["param"].startswith("book.") else param
+        assert (answer.status_code, answer.json()["param"]) == (status, within)
     missing = client.post("/api/v1/price-books/9/re-ratings", json=wanted, headers=operator.headers)
     assert missing.status_code == 404
 

@@ -12,7 +12,7 @@ from gateway.errors import BadRequest, Forbidden
 from gateway.principal import Limits, Principal, Scope, TenantId
 from gateway.sharing import usage as sharing
 from gateway.sharing.schemas import SharedUseReport, SharedUseRow
-from gateway.usage.service import report
+from gateway.usage.service import Asked, report
 from tests.gateway.billing.conftest import JANUARY, NOON, Bench, prices, usage
 from tests.gateway.billing.test_exports import made, rows_of
 
@@ -35,7 +35,7 @@ def asking(tenant: TenantId, *scopes: Scope) -> Principal:
 
 async def shared_use(bench: Bench, owner: TenantId, adapter: str | None = None) -> SharedUseReport:
     principal = asking(owner, Scope.USAGE_READ)
-    return await sharing.shared_use(bench.db, principal, JANUARY, LAST, "UTC", adapter)
+    return await sharing.shared_use(bench.db, principal, Asked(JANUARY, LAST, "UTC"), adapter)
 
 
 async def used(bench: Bench, user: TenantId, owner: TenantId, *days: int, **more: Any) -> None:
@@ -70,7 +70,7 @@ async def test_an_owner_sees_who_used_what_and_the_user_pays(bench: Bench, new_t
     for user in (first, second):  # of what it used itself it is told elsewhere, and of others nothing
         assert (await shared_use(bench, user)).data == []
     assert (await bench.charges(owner))[0].requests == len(await bench.charges(owner)) == 1
-    paid = await report(bench.db, first, JANUARY, LAST)
+    paid = await report(bench.db, first, Asked(JANUARY, LAST))
     by_adapter = {(row.day.day, row.adapter): row.requests for row in paid.data}
     assert by_adapter == {
         (15, "pirate"): 1,
@@ -90,10 +90,10 @@ async def test_who_may_not_read_it_and_what_is_too_much(
     await used(bench, user, owner, 0, 1, 2)
     await bench.charging.run_once()
     with pytest.raises(Forbidden):
-        await sharing.shared_use(bench.db, asking(owner, Scope.INFERENCE), None, None, "UTC", None)
+        await sharing.shared_use(bench.db, asking(owner, Scope.INFERENCE), Asked(None, None, "UTC"), None)
     principal = asking(owner, Scope.USAGE_READ)
     with pytest.raises(BadRequest, match="days at a time"):
-        await sharing.shared_use(bench.db, principal, date(2020, 1, 1), LAST, "UTC", None)
+        await sharing.shared_use(bench.db, principal, Asked(date(2020, 1, 1), LAST, "UTC"), None)
     monkeypatch.setattr(sharing, "MAX_ROWS", 2)
     with pytest.raises(BadRequest) as refused:
         await shared_use(bench, owner)

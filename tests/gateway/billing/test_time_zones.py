@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.billing.months import BUCKET, bucket_of
 from gateway.principal import TenantId
-from gateway.usage.service import report
+from gateway.usage.service import Asked, report
 from gateway.usage.zones import UnknownZone, window_of, zone_of
 from tests.gateway.billing.conftest import Bench, prices, usage
 
@@ -32,9 +32,9 @@ async def test_days_sum_to_the_range_and_the_ledger(
     await bench.charging.run_once()
     for name in ZONES:
         zone = zone_of(name)
-        whole = await report(bench.db, tenant, first, last, name)
+        whole = await report(bench.db, tenant, Asked(first, last, name))
         days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
-        single = [await report(bench.db, tenant, day, day, name) for day in days]
+        single = [await report(bench.db, tenant, Asked(day, day, name)) for day in days]
         mine = [moment for moment in times if first <= moment.astimezone(zone).date() <= last]
         assert whole.requests == sum(each.requests for each in single) == len(mine)
         assert whole.prompt_tokens == sum(each.prompt_tokens for each in single) == 100 * len(mine)

@@ -16,7 +16,7 @@ from gateway.ids import uuid7
 from gateway.principal import TenantId
 from gateway.usage.event import TAKEN_OVER, UsageEvent
 from gateway.usage.repository import insert_events
-from gateway.usage.service import report
+from gateway.usage.service import Asked, report
 from tests.gateway.control.test_reconcile import Bench
 from tests.gateway.usage.test_journal import make_event
 
@@ -51,10 +51,10 @@ async def test_what_stands_between_them_is_no_request_that_nobody_could_count(
     db: Database, tenant: TenantId
 ) -> None:
     await take_over(db, tenant, uuid7())
-    assert (await report(db, tenant, None, None)).unknown_requests == 0
+    assert (await report(db, tenant, Asked())).unknown_requests == 0
     async with db.system_session() as session:
         await insert_events(session, [make_event(tenant_id=tenant, counted=False)])
-    assert (await report(db, tenant, None, None)).unknown_requests == 1
+    assert (await report(db, tenant, Asked())).unknown_requests == 1
 
 
 async def test_what_is_billed_by_then_is_told(bench: Bench, db: Database, tenant: TenantId) -> None:

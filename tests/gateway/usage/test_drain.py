@@ -18,7 +18,7 @@ from gateway.usage.drain import drain_dead, drain_own, journalled
 from gateway.usage.event import UsageEvent, encode_line
 from gateway.usage.journal import Journal
 from gateway.usage.repository import give_up_uncounted, insert_events, uncounted_of
-from gateway.usage.service import report
+from gateway.usage.service import Asked, report
 from tests.gateway.usage.test_journal import make_event, segments
 
 DYING_WORKER = """
@@ -134,13 +134,13 @@ async def test_totals_are_billed_tokens_by_day_and_adapter(
     await journal.close()
     await Charging(db).run_once()
     today = datetime.now(UTC).date()
-    found = await report(db, tenant, None, None)
+    found = await report(db, tenant, Asked())
     assert [(r.day, r.adapter, r.requests, r.prompt_tokens, r.completion_tokens) for r in found.data] == [
         (today, None, 1, 3, 4),
         (today, "pirate", 2, 6, 8),
     ]
     assert (found.requests, found.completion_tokens) == (3, 12)
-    earlier = await report(db, tenant, today - timedelta(days=9), today - timedelta(days=1))
+    earlier = await report(db, tenant, Asked(today - timedelta(days=9), today - timedelta(days=1)))
     assert earlier.data == []
 
 

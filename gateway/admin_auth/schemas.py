@@ -28,6 +28,7 @@ class PasswordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 AccountAction = Literal[
     "list_tenants",
     "create_tenant",
+    "follow_changes",
     "list_replicas",
     "create_replica",
     "read_audit",
@@ -40,6 +41,7 @@ AccountAction = Literal[
 ACTIONS: Final[Mapping[AccountAction, Call]] = {
     "list_tenants": Call("GET", "/api/v1/tenants"),
     "create_tenant": Call("POST", "/api/v1/tenants"),
+    "follow_changes": Call("GET", "/api/v1/changes"),
     "list_replicas": Call("GET", "/api/v1/replicas"),
     "create_replica": Call("POST", "/api/v1/replicas"),
     "read_audit": Call("GET", "/api/v1/audit"),

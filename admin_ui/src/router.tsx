@@ -3,6 +3,7 @@ import { Failure } from "./api/failure";
 import { Failed, Loading } from "./parts/states";
 import { uiRoot } from "./place";
 import { accountRoutes, doorRoutes } from "./routes/doors";
+import { fleetRoutes } from "./routes/fleet";
 import { inside, root, tenant } from "./routes/frame";
 import { platformRoutes, tenantAuditRoutes } from "./routes/platform";
 import { ofTenantRoutes, tenantsRoutes } from "./routes/tenants";
@@ -23,6 +24,7 @@ const routeTree = root.addChildren([
     ...tenantsRoutes,
     tenant.addChildren([...ofTenantRoutes, ...tenantAuditRoutes]),
     ...platformRoutes,
+    ...fleetRoutes,
   ]),
 ]);
 

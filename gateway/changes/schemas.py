@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -37,7 +37,8 @@ def change_frame(change: Change) -> bytes:
 
 
 def opened_frame(opened: Opened, retry_ms: int) -> bytes:
-    return b"retry: %d\n%b" % (retry_ms, _frame("open", opened, opened.id))
+    """`begin`, for `open` is what browsers call something else."""
+    return b"retry: %d\n%b" % (retry_ms, _frame("begin", opened, opened.id))
 
 
 def reset_frame(place: UUID) -> bytes:
@@ -52,35 +53,3 @@ def end_frame(reason: End) -> bytes:
 def _frame(event: str, data: Any, place: UUID | None) -> bytes:
     head = f"event: {event}\n" if place is None else f"event: {event}\nid: {place}\n"
     return b"%bdata: %b\n\n" % (head.encode(), msgspec.json.encode(data))
-
-
-OPERATION: Final[dict[str, Any]] = {
-    "summary": "What changes, as it happens: server-sent events",
-    "description": (
-        "`event: open` comes first, then `event: change` with a `Change` each; `reset`: something may be "
-        "missing, read all; `end` with its reason before the stream is closed from here."
-    ),
-    "parameters": [
-        {
-            "name": "last-event-id",
-            "in": "header",
-            "required": False,
-            "schema": {"type": "string", "maxLength": 36},
-            "description": "Goes on behind the event of this id, if that is known here still.",
-        },
-        {
-            "name": "after",
-            "in": "query",
-            "required": False,
-            "schema": {"type": "string", "maxLength": 36},
-            "description": "The same, for clients that can send no header.",
-        },
-    ],
-    "responses": {
-        "200": {
-            "description": "A stream that goes on until either side ends it.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-        },
-        "406": {"description": "Only text/event-stream is to be had here."},
-    },
-}

@@ -2,7 +2,7 @@ import type { IconName } from "../parts/icons";
 import type { Session } from "../session/door";
 
 export interface Place {
-  to: "/tenants" | "/replicas" | "/audit";
+  to: "/tenants" | "/placement" | "/replicas" | "/pools" | "/bases" | "/audit";
   label: string;
   icon: IconName;
 }
@@ -13,7 +13,10 @@ interface Entry extends Place {
 
 const ALL: Entry[] = [
   { to: "/tenants", label: "Tenants", icon: "tenants", needs: "list_tenants" },
+  { to: "/placement", label: "Placement", icon: "placement", needs: "read_placement" },
   { to: "/replicas", label: "Replicas", icon: "replicas", needs: "list_replicas" },
+  { to: "/pools", label: "Pools", icon: "pools", needs: "read_pool_rules" },
+  { to: "/bases", label: "Bases", icon: "bases", needs: "list_bases" },
   { to: "/audit", label: "Audit", icon: "audit", needs: "read_audit" },
 ];
 

@@ -6,7 +6,7 @@ import http.client
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -105,7 +105,8 @@ class Api:
             response = connection.getresponse()
             if response.status != http.HTTPStatus.OK:
                 _answer(response, response.read(MAX_ANSWER_BYTES))
-            yield from _events(response)
+            with closing(response):  # it holds the socket, too
+                yield from _events(response)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
         finally:

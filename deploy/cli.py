@@ -44,6 +44,8 @@ SUB_COMMANDS = (
     SubCommand("webhooks", "gateway.cli", "Where a tenant is told of events."),
     SubCommand("replicas", "gateway.cli", "List, register, drain and remove replicas."),
     SubCommand("bases", "gateway.cli", "List bases, and move one to other weights."),
+    SubCommand("placement", "gateway.cli", "Where adapters lie, are wanted, and what moves."),
+    SubCommand("changes", "gateway.cli", "Follow what changes, as it happens."),
     SubCommand("audit", "gateway.cli", "Read and verify the audit log."),
 )
 

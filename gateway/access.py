@@ -7,6 +7,7 @@ What a handler says of itself, in `opt`:
 - `EPOCH_CHECKED: True`: the handler compares epochs itself (the limiter returns it), so the door need not
   ask Redis.
 - `WHILE_LEAVING: True`: changes a tenant that is being off-boarded too.
+- `UNTOUCHED: True`: does not keep the session alive that asks for it.
 
 Under `/api/v1` the table in `gateway/roles.py` says which roles may.
 """
@@ -34,6 +35,7 @@ SCOPE: Final = "scope"
 METHODS: Final = "methods"
 EPOCH_CHECKED: Final = "epoch_checked"
 WHILE_LEAVING: Final = "while_leaving"
+UNTOUCHED: Final = "untouched"
 
 TENANT_ROUTES: Final = "/v1/"
 ADMIN_ROUTES: Final = "/api/v1/"
@@ -78,10 +80,17 @@ async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
     if route.startswith(TENANT_ROUTES):
         connection.scope["state"]["principal"] = await _tenant(connection, handler)
     elif route.startswith(ADMIN_ROUTES):
-        await _account(connection, method, route)
+        quiet = route == SESSION and connection.query_params.get("touch") == "false"
+        await _account(connection, method, route, touch=not quiet and not handler.opt.get(UNTOUCHED))
         await _require_staying(connection, handler, method)
     else:
         raise NotFound("There is nothing here.")
+
+
+async def still_admitted(connection: Connection) -> None:
+    """Asks at the door once more, for an answer that goes on. Raises as the door does."""
+    route = str(connection.scope["path_template"])
+    await _account(connection, str(connection.scope.get("method", "")), route, touch=False)
 
 
 async def _tenant(connection: Connection, handler: BaseRouteHandler) -> Principal:
@@ -109,14 +118,13 @@ def _require_scope(principal: Principal, scope: object) -> None:
         raise Forbidden(f"This API key lacks the scope '{scope}'.")
 
 
-async def _account(connection: Connection, method: str, route: str) -> None:
+async def _account(connection: Connection, method: str, route: str, *, touch: bool) -> None:
     """Raises `Unauthenticated`; `NotFound` for a tenant in which the account has no role, whatever the route;
     `Forbidden` for a role that the route does not name."""
     services = services_of(connection.scope)
     if "authorization" in connection.headers:
         admin = await services.admins.by_token(connection.headers["authorization"])
     else:
-        touch = route != SESSION or connection.query_params.get("touch") != "false"
         session = await services.admins.by_session(connection.cookies, touch=touch)
         if method not in _SAFE_METHODS:
             session.require_csrf(connection.headers.get("x-csrf-token"))

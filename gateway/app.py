@@ -28,6 +28,7 @@ from gateway.billing.price_book import routes as price_book
 from gateway.billing.statements import routes as statements
 from gateway.caches import routes as caches
 from gateway.catalog import routes as catalog
+from gateway.changes import routes as changes
 from gateway.client_address import TrustedProxies
 from gateway.config import Settings
 from gateway.cors import Cors, origins_of
@@ -97,6 +98,7 @@ ROUTES: list[ControllerRouterHandler] = [
     *api_keys.handlers,
     *limits.handlers,
     # operators, and members of tenants (roles.py)
+    *changes.handlers,
     *admin_auth.handlers,
     *oidc.handlers,
     *tenants.handlers,
@@ -119,10 +121,11 @@ def create_app(settings: Settings) -> Litestar:
 
     Raises ValueError for a setting that can't be read.
     """
+    leaving = Leaving()
 
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
-        async with open_services(settings) as services:
+        async with open_services(settings, leaving) as services:
             app.state.services = services
             yield
 
@@ -131,7 +134,7 @@ def create_app(settings: Settings) -> Litestar:
     app.state.looks = health.Looks()
     app.state.openapi = openapi_bytes()
     app.state.admin_ui = UiBuild.read(settings.admin_ui_dir or FOLDER, public.prefix)
-    app.state.leaving = leaving = Leaving()
+    app.state.leaving = leaving
     origins = origins_of(settings.cors_origins)
     inner = Cors(app.asgi_handler, origins) if origins else app.asgi_handler
     proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)

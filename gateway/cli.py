@@ -22,12 +22,14 @@ from gateway.command.audit import audit
 from gateway.command.bases import bases
 from gateway.command.billing import billing
 from gateway.command.differences import differences
+from gateway.command.following import follow_changes
 from gateway.command.keys import keys
 from gateway.command.leaving import leaving
 from gateway.command.limits import limits
 from gateway.command.members import members
 from gateway.command.options import AsJson, MaybeTenant, access_of, connect
 from gateway.command.output import says_why, show, show_list
+from gateway.command.placement import placement
 from gateway.command.replicas import replicas
 from gateway.command.requests import requests
 from gateway.command.retirement import retirement
@@ -66,6 +68,8 @@ app.add_typer(requests, name="requests")
 app.add_typer(webhooks, name="webhooks")
 app.add_typer(replicas, name="replicas")
 app.add_typer(bases, name="bases")
+app.add_typer(placement, name="placement")
+app.command("changes")(follow_changes)
 app.add_typer(audit, name="audit")
 app.add_typer(attention, name="attention")
 

@@ -70,6 +70,8 @@ class Settings(BaseSettings):
     idle_connection_s: float = 75.0  # longer than the usual 60 s of a proxy, so that the proxy closes first
     write_timeout_s: float = 60.0  # how long an answer may lie unread; of a stream, all its pauses together
     stream_keep_alive_s: float = 15.0  # of silence, after which a stream says a comment
+    change_streams: int = Field(256, ge=1)  # that a worker holds open (docs/API.md, Changes)
+    change_streams_account: int = Field(8, ge=1)
     open_requests: int = Field(3_072, ge=1)  # inference requests that a worker holds open
     open_requests_tenant: int = Field(2_048, ge=1)
     max_body_bytes: int = MAX_BODY_BYTES

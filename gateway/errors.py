@@ -100,6 +100,12 @@ class MethodNotAllowed(ApiError):
     code = "method_not_allowed"
 
 
+class NotAcceptable(ApiError):
+    status = 406
+    type = "invalid_request_error"
+    code = "not_acceptable"
+
+
 class RequestTimeout(ApiError):
     """The client sent its body too slowly."""
 

@@ -32,6 +32,7 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("PUT", "/api/v1/session/password"): EVERYONE,
     ("DELETE", "/api/v1/sessions"): EVERYONE,
     # of the platform
+    ("GET", "/api/v1/changes"): OPERATORS,
     ("GET", "/api/v1/tenants"): EVERYONE,  # its own
     ("POST", "/api/v1/tenants"): OPERATORS,
     ("GET", "/api/v1/audit"): OPERATORS,
@@ -75,6 +76,7 @@ ROLES: Final[dict[tuple[str, str], Roles]] = {
     ("GET", "/api/v1/billing/exports/{export_id}/file"): OPERATORS,
     # of a tenant
     ("GET", _TENANT): EVERYONE,
+    ("GET", f"{_TENANT}/changes"): EVERYONE,  # of what its role may read (changes/kinds.py)
     ("PATCH", _TENANT): OPERATORS,  # its limits, weight and status are the platform's to set
     ("POST", f"{_TENANT}/suspend"): OPERATORS,
     ("POST", f"{_TENANT}/resume"): OPERATORS,

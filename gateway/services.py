@@ -29,10 +29,13 @@ from gateway.catalog.intake import Intake
 from gateway.catalog.lifecycle import Lifecycle
 from gateway.catalog.opening import open_catalog
 from gateway.catalog.service import Catalog
+from gateway.changes.opening import Sources, open_changes
+from gateway.changes.service import Changes
 from gateway.client_address import TrustedProxies
 from gateway.config import Settings
 from gateway.credentials import Peppers
 from gateway.db import Database
+from gateway.draining import Leaving
 from gateway.errors import Unavailable
 from gateway.inference.serving import Needs, Serving, open_serving
 from gateway.limits.service import LimitReports, LimitSettings
@@ -104,6 +107,7 @@ class Services:
     replicas: Replicas
     placements: Placements
     upgrades: Upgrades
+    changes: Changes
     serving: Serving
     lookout: Lookout
 
@@ -153,7 +157,7 @@ async def _open_ground(
 
 
 @asynccontextmanager
-async def open_services(settings: Settings) -> AsyncIterator[Services]:
+async def open_services(settings: Settings, leaving: Leaving) -> AsyncIterator[Services]:
     """Raises OSError or ValueError when the base model's folder can't be read, ValueError for a setting."""
     proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)
     peppers = Peppers(settings.pepper, settings.pepper_previous)
@@ -171,8 +175,13 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         store = parts.shelf.store
         purges = Purges(db, store, lambda: {each.url: each.driver for each in registry.all}, base.base_id)
         checks = StoreChecks(db, store, settings.store_url)
-        replicas = Replicas(db, base.base_id, serving.fleet.tokens, registry)
+        replicas = Replicas(
+            db, base.base_id, serving.fleet.tokens, registry, settled=bool(settings.base_digests)
+        )
         placed = Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes)
+        placements = Placements(db, registry, base.base_id, placed)
+        sources = Sources(db, base.base_id, registry, placements.moved, sessions)
+        changes = await stack.enter_async_context(open_changes(settings, sources, leaving))
         yield Services(
             settings=settings,
             proxies=proxies,
@@ -206,8 +215,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             store_checks=checks,
             sharing=Sharing(db, epochs, Base(base.base_id, base.name)),
             replicas=replicas,
-            placements=Placements(db, registry, base.base_id, placed),
+            placements=placements,
             upgrades=Upgrades(db, base.base_id, settled=bool(settings.base_digests)),
+            changes=changes,
             serving=serving,
             lookout=Lookout(db, replicas, checks, serving.queue),
         )

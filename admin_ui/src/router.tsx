@@ -5,6 +5,7 @@ import { uiRoot } from "./place";
 import { adapter, besideAdapterRoutes, ofAdapterRoutes, ofTenantAdaptersRoutes } from "./routes/adapters";
 import { billingRoutes, tenantBillingRoutes } from "./routes/billing";
 import { accountRoutes, doorRoutes } from "./routes/doors";
+import { fleetRoutes } from "./routes/fleet";
 import { inside, root, tenant } from "./routes/frame";
 import { ofTenantRequestRoutes, overviewRoutes } from "./routes/overview";
 import { platformRoutes, tenantAuditRoutes } from "./routes/platform";
@@ -39,6 +40,7 @@ const routeTree = root.addChildren([
     ...besideAdapterRoutes,
     ...billingRoutes,
     ...platformRoutes,
+    ...fleetRoutes,
   ]),
 ]);
 

@@ -28,7 +28,11 @@ class PasswordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 AccountAction = Literal[
     "list_tenants",
     "create_tenant",
+    "follow_changes",
     "list_replicas",
+    "read_placement",
+    "read_pool_rules",
+    "list_bases",
     "create_replica",
     "read_audit",
     "export_audit",
@@ -48,7 +52,11 @@ AccountAction = Literal[
 ACTIONS: Final[Mapping[AccountAction, Call]] = {
     "list_tenants": Call("GET", "/api/v1/tenants"),
     "create_tenant": Call("POST", "/api/v1/tenants"),
+    "follow_changes": Call("GET", "/api/v1/changes"),
     "list_replicas": Call("GET", "/api/v1/replicas"),
+    "read_placement": Call("GET", "/api/v1/placement"),
+    "read_pool_rules": Call("GET", "/api/v1/pool-rules"),
+    "list_bases": Call("GET", "/api/v1/bases"),
     "create_replica": Call("POST", "/api/v1/replicas"),
     "read_audit": Call("GET", "/api/v1/audit"),
     "export_audit": Call("GET", "/api/v1/audit/export"),

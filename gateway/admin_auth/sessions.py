@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -96,6 +97,24 @@ class SessionStore:
             if touch:
                 await self._redis.pexpire(_key(cookie), self._left_ms(kept))
         return _with_csrf(kept, cookie)
+
+    async def alive(self, cookies: Sequence[str]) -> frozenset[str]:
+        """Those whose sessions go on, by two look-ups however many there are; touches none."""
+        with redis_errors():
+            raws = await self._redis.mget([_key(cookie) for cookie in cookies])
+            found = {
+                cookie: msgspec.json.decode(raw, type=Kept)
+                for cookie, raw in zip(cookies, raws, strict=True)
+                if raw is not None
+            }
+            admins = list({kept.admin for kept in found.values()})
+            read = await self._redis.mget([_generation(admin) for admin in admins]) if admins else []
+        generations = {admin: int(number or 0) for admin, number in zip(admins, read, strict=True)}
+        return frozenset(
+            cookie
+            for cookie, kept in found.items()
+            if self._left_ms(kept) > 0 and kept.generation == generations[kept.admin]
+        )
 
     async def close(self, cookie: str) -> None:
         with redis_errors():

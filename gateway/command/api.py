@@ -6,7 +6,7 @@ import http.client
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 TIMEOUT_S = 60.0
 PAGE = 100
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
+MAX_LINE_BYTES = 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 
 
@@ -92,6 +93,25 @@ class Api:
             if cursor is None:
                 return
 
+    def events(self, path: str, after: str | None, silent_s: float) -> Iterator[tuple[str, Any, str | None]]:
+        """(event, data, place) of a stream, until it ends or is silent for so long. Raises `Unreachable` or
+        `Refused`."""
+        connection = self._open(silent_s)
+        headers = {**self._headers, "accept": "text/event-stream"}
+        try:
+            connection.request(
+                "GET", self._prefix + path, headers=headers | ({"last-event-id": after} if after else {})
+            )
+            response = connection.getresponse()
+            if response.status != http.HTTPStatus.OK:
+                _answer(response, response.read(MAX_ANSWER_BYTES))
+            with closing(response):  # it holds the socket, too
+                yield from _events(response)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
+        finally:
+            connection.close()
+
     def exchange(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> Mapping[str, str]:
@@ -148,6 +168,19 @@ class Api:
     def _unreachable(self, error: Exception) -> Unreachable:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return Unreachable(f"{self.url} can't be reached: {reason}. Is the gateway running?")
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, Any, str | None]]:
+    """Of server-sent events, those with data, which is JSON on one line."""
+    fields: dict[str, str] = {}
+    while line := response.readline(MAX_LINE_BYTES):
+        name, _, value = line.decode().rstrip("\r\n").partition(":")
+        if name:
+            fields[name] = value.removeprefix(" ")
+        elif not value:  # else it is a comment
+            if "data" in fields:
+                yield fields.get("event", "message"), json.loads(fields["data"]), fields.get("id")
+            fields = {}
 
 
 def segment(text: str) -> str:

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from gateway.command.api import segment
-from gateway.command.options import AsJson, access_of
+from gateway.command.options import AsJson, access_of, connect
 from gateway.command.output import says_why, show, show_list
 
 PATH = "/api/v1/bases"
 
-bases = typer.Typer(no_args_is_help=True)
+bases = typer.Typer(no_args_is_help=True, callback=connect, help="List bases, and move one to other weights.")
 
 Base = Annotated[str, typer.Argument(help="Its id, as `motet bases list` shows it.")]
 Digest = Annotated[str, typer.Argument(help="Of the new weights: 64 hex digits.")]

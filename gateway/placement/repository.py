@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, Select, cast, delete, func, select, text
+from sqlalchemy import ColumnElement, Select, cast, delete, func, select, text
 from sqlalchemy.dialects.postgresql import JSONPATH, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -18,7 +18,7 @@ from gateway.models import Adapter, AdapterVersion, Alias, Placement, PlacementQ
 from gateway.paging import Order
 from gateway.principal import TenantId
 
-BY_ARTEFACT: Order[tuple[str]] = Order("placement", str)
+BY_ADAPTER: Order[tuple[str, str]] = Order("placement-by-adapter", str, str)
 MOST_PLACED: Final = 2_000
 """Placements that control applies, of the base's, oldest first."""
 LAST_ATTEMPTS: Final = 20_000
@@ -45,6 +45,27 @@ class Placed:
     @property
     def slots_wanted(self) -> int:
         return self.placement.replicas if self.placement.tier == "device" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Whose artefact it is; the newest version where several have it."""
+
+    artefact: str
+    tenant: UUID
+    adapter: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFilters:
+    """None = any. `replica`: URL of one that holds it; `tier`: in which some replica does."""
+
+    tenant: UUID | None = None
+    name_prefix: str | None = None
+    replica: str | None = None
+    tier: str | None = None
+    wanted: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +142,8 @@ async def placed(session: SystemRead, base_id: str) -> list[Placed]:
     return [*(Placed(*row) for row in rows), *(Placed(*row, is_part=True) for row in parts)]
 
 
-async def named(
-    session: SystemRead, base_id: str, artefacts: Collection[str]
-) -> Sequence[Row[str, UUID, str, int]]:
-    """(artefact, owner, adapter, version) of versions that are not retired; the newest where one artefact has
-    several."""
+async def named(session: SystemRead, base_id: str, artefacts: Collection[str]) -> dict[str, Named]:
+    """Of versions that are not retired."""
     query = (
         select(AdapterVersion.artefact, Adapter.tenant_id, Adapter.name, AdapterVersion.number)
         .join(Adapter, Adapter.id == AdapterVersion.adapter_id)
@@ -136,7 +154,51 @@ async def named(
         )
         .order_by(AdapterVersion.artefact, AdapterVersion.number)
     )
-    return (await session.execute(query)).all()
+    return {row[0]: Named(*row) for row in await session.execute(query)}
+
+
+_PAGE = text(
+    """
+    WITH named AS (
+      SELECT DISTINCT ON (v.artefact) v.artefact, a.tenant_id, a.name, v.number
+      FROM adapter_versions v JOIN adapters a ON a.id = v.adapter_id
+      WHERE v.artefact = ANY(CAST(:artefacts AS text[])) AND a.base_id = :base_id AND v.state <> 'retired'
+      ORDER BY v.artefact, v.number DESC
+    )
+    SELECT s.artefact, n.tenant_id, n.name, n.number
+    FROM unnest(CAST(:artefacts AS text[])) AS s (artefact)
+    LEFT JOIN named n ON n.artefact = s.artefact
+    WHERE (CAST(:prefix AS text) IS NULL OR starts_with(n.name, CAST(:prefix AS text)))
+      AND (CAST(:tenant AS uuid) IS NULL OR n.tenant_id = CAST(:tenant AS uuid))
+      AND (coalesce(n.name, '') COLLATE "C", s.artefact COLLATE "C")
+        > (CAST(:name AS text), CAST(:artefact AS text))
+    ORDER BY coalesce(n.name, '') COLLATE "C", s.artefact COLLATE "C"
+    LIMIT :most
+    """
+)
+
+
+async def page_of(
+    session: SystemRead,
+    base_id: str,
+    artefacts: Collection[str],
+    wanted: PlacedFilters,
+    after: tuple[str, str],
+    limit: int,
+) -> list[tuple[str, Named | None]]:
+    """Of these artefacts, by their adapters' names; those that no version has any more come first."""
+    name, artefact = after
+    given = {
+        "artefacts": list(artefacts),
+        "base_id": base_id,
+        "prefix": wanted.name_prefix,
+        "tenant": wanted.tenant,
+        "name": name,
+        "artefact": artefact,
+        "most": limit,
+    }
+    rows = await session.execute(_PAGE, given)
+    return [(row[0], None if row[1] is None else Named(*row)) for row in rows]
 
 
 async def quota(session: AsyncSession, tenant: TenantId) -> PlacementQuota | None:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 
+from gateway.actions import TENANT, Call
 from gateway.catalog.names import MAX_VERSION
 from gateway.models import PlacementTier
 from gateway.paging import Page
 from gateway.placement.moves import Move, Tier
+from gateway.placement.repository import Named
+
+PlacementAction = Literal["place", "unplace"]
+_PLACEMENT = f"{TENANT}/adapters/{{name}}/placement"
+ACTIONS: Final[Mapping[PlacementAction, Call]] = {
+    "place": Call("PUT", _PLACEMENT),
+    "unplace": Call("DELETE", _PLACEMENT),
+}
 
 State = Literal["met", "waiting", "over_quota", "no_version", "unplaced"]
 
@@ -58,6 +68,13 @@ class PlacementOut(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     created_at: datetime | None
     updated_at: datetime | None
+    can: list[PlacementAction]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What a PUT may name, as it is."""
+        named = ("replicas", "pinned", "tier", "version")
+        return {name: getattr(self, name) for name in named}
 
 
 class PlacementDeleted(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +109,10 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
+    """`disk`: it had it in memory, so its disk has it most likely."""
+
     replica: str
-    tier: Literal["device", "host"]
+    tier: Literal["device", "host", "disk"]
 
 
 class PlacedAdapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +126,7 @@ class PlacedAdapter(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Wish | None
     homes: list[str]
     held: list[Holder]
+    can: list[PlacementAction]
 
 
 class PlacedPage(Page[PlacedAdapter], frozen=True, kw_only=True):
@@ -114,17 +134,22 @@ class PlacedPage(Page[PlacedAdapter], frozen=True, kw_only=True):
 
 
 class MoveOut(msgspec.Struct, frozen=True):
-    """`none`: on the replica's disk at most."""
+    """`none`: on the replica's disk at most. `tenant`, `adapter` and `version` null: no version has it any
+    more."""
 
     at: datetime
     replica: str
     artefact: str
     before: Tier
     after: Tier
+    tenant: UUID | None
+    adapter: str | None
+    version: int | None
 
     @classmethod
-    def of(cls, move: Move) -> MoveOut:
-        return cls(move.at, move.replica, move.artefact, move.before, move.after)
+    def of(cls, move: Move, named: Named | None) -> MoveOut:
+        who = (None, None, None) if named is None else (named.tenant, named.adapter, named.version)
+        return cls(move.at, move.replica, move.artefact, move.before, move.after, *who)
 
 
 class MoveList(msgspec.Struct, frozen=True, kw_only=True):

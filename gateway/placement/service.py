@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from gateway.actions import allowed
 from gateway.audit.service import Actor, Change, record
 from gateway.catalog import repository as catalog
 from gateway.catalog.lifecycle import adapter_not_found
@@ -14,18 +14,22 @@ from gateway.catalog.names import is_name
 from gateway.catalog.policy import Action, may
 from gateway.catalog.repository import Line
 from gateway.db import Database, TenantRead
+from gateway.edits import require_match
 from gateway.errors import Conflict, NotFound
 from gateway.models import Adapter, Placement, PlacementTier
 from gateway.placement import repository
-from gateway.placement.moves import Move, Moves, holders
+from gateway.placement.moves import Moves, holders, lies
 from gateway.placement.planning import homes
 from gateway.placement.quota import Quota, quota_of, sums
 from gateway.placement.reconciler import members_for
-from gateway.placement.repository import Placed
+from gateway.placement.repository import Named, Placed, PlacedFilters
 from gateway.placement.schemas import (
+    ACTIONS,
     Held,
     Holder,
+    MoveOut,
     PlacedAdapter,
+    PlacementAction,
     PlacementBody,
     PlacementOut,
     QuotaBody,
@@ -33,19 +37,10 @@ from gateway.placement.schemas import (
     State,
     Wish,
 )
-from gateway.principal import Principal, TenantId
+from gateway.principal import Principal, Role, Scope, TenantId
 from gateway.replicas.registry import Registry
 from gateway.tenants import repository as tenants
 from gateway.tenants.service import no_such_tenant
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """Whose artefact it is."""
-
-    tenant: UUID
-    adapter: str
-    version: int
 
 
 class Placements:
@@ -56,24 +51,34 @@ class Placements:
         self._registry = registry
         self._base_id = base_id
         self._default = default
-        self._moves = Moves(registry)
+        self.moved = Moves(registry)
 
-    async def get(self, principal: Principal, name: str) -> PlacementOut:
-        """Raises `NotFound`."""
+    async def get(self, principal: Principal, name: str, role: Role | None = None) -> PlacementOut:
+        """`role`: as what an account asks; None = a key does. Raises `NotFound`."""
         line = self._allowed(principal, Action.SEE, name)
         async with self._db.tenant_reader(principal.tenant) as session:
             if await catalog.find_adapter(session, line, name) is None:
                 raise adapter_not_found(name)
-            return await self._shown(session, line, name)
+            return await self._shown(session, line, name, _can(principal, role))
 
-    async def put(self, principal: Principal, actor: Actor, name: str, wanted: PlacementBody) -> PlacementOut:
+    async def put(
+        self,
+        principal: Principal,
+        actor: Actor,
+        name: str,
+        wanted: PlacementBody,
+        *,
+        role: Role | None = None,
+        if_match: str | None = None,
+    ) -> PlacementOut:
         """Control applies it within seconds. Raises `NotFound` for the adapter or its version, `Conflict`
-        beyond the tenant's quota."""
-        line = self._allowed(principal, Action.CHANGE, name)
+        beyond the tenant's quota, `PreconditionFailed` for one that is not what `if_match` says."""
+        can, line = _can(principal, role), self._allowed(principal, Action.CHANGE, name)
         tenant = principal.tenant
         async with self._db.tenant_session(tenant) as session:
             await repository.lock_tenant(session, tenant)
             adapter = await _existing(session, line, name)
+            require_match(if_match, (await self._shown(session, line, name, can)).fields)
             if wanted.version is not None:
                 version = await catalog.find_version(session, adapter, wanted.version)
                 if version is None:
@@ -83,14 +88,18 @@ class Placements:
             own = await repository.quota(session, tenant)
             _require_room(placed, adapter, quota_of(own, self._default))
             record(session, actor, Change("placement.update", name, tenant, details=wanted.values()))
-            return await self._shown(session, line, name)
+            return await self._shown(session, line, name, can)
 
-    async def delete(self, principal: Principal, actor: Actor, name: str) -> None:
+    async def delete(
+        self, principal: Principal, actor: Actor, name: str, if_match: str | None = None
+    ) -> None:
         """What replicas were asked to keep lapses within a minute; it may stay where it is of use. Raises
-        `NotFound`."""
+        `NotFound`, and `PreconditionFailed`."""
         line = self._allowed(principal, Action.CHANGE, name)
         async with self._db.tenant_session(principal.tenant) as session:
+            await repository.lock_tenant(session, principal.tenant)
             adapter = await _existing(session, line, name)
+            require_match(if_match, (await self._shown(session, line, name, [])).fields)
             if not await repository.remove(session, adapter):
                 raise _placed_nowhere(name)
             record(session, actor, Change("placement.delete", name, principal.tenant))
@@ -120,34 +129,50 @@ class Placements:
             record(session, actor, Change("placement_quota.update", row.name, tenant, details=details))
         return await self.quota(tenant)
 
-    async def page(self, after: str, limit: int) -> list[PlacedAdapter]:
-        """Of all tenants, by artefact: what is wanted, and what is."""
+    async def page(
+        self, wanted: PlacedFilters, after: tuple[str, str], limit: int
+    ) -> list[tuple[tuple[str, str], PlacedAdapter]]:
+        """Of all tenants, by adapter: what is wanted, and what is; each with its place in the list."""
         async with self._db.system_reader() as session:
             placed = {each.artefact: each for each in await repository.placed(session, self._base_id)}
-            held = {
-                artefact
-                for replica in self._registry.all
-                if replica.healthy
-                for artefact in replica.view.device | replica.view.host
-            }
-            shown = sorted(artefact for artefact in held | set(placed) if artefact > after)[:limit]
-            rows = await repository.named(session, self._base_id, shown)
+            shown = self._candidates(wanted, placed)
+            rows = await repository.page_of(session, self._base_id, shown, wanted, after, limit)
             own = await repository.quotas(session, {p.placement.tenant_id for p in placed.values()})
-        named = {row.artefact: _Named(row.tenant_id, row.name, row.number) for row in rows}
         quotas = {tenant: quota_of(row, self._default) for tenant, row in own.items()}
         applied = self._applied(list(placed.values()), quotas)
-        return [self._row(artefact, named.get(artefact), placed.get(artefact), applied) for artefact in shown]
+        return [
+            (("" if named is None else named.adapter, artefact), self._row(artefact, named, placed, applied))
+            for artefact, named in rows
+        ]
 
-    def moves(self, limit: int, since: datetime | None) -> list[Move]:
+    async def moves(self, limit: int, since: datetime | None) -> list[MoveOut]:
         """Loads and evictions, newest first."""
-        return self._moves.latest(limit, since)
+        found = self.moved.latest(limit, since)
+        async with self._db.system_reader() as session:
+            names = await repository.named(session, self._base_id, {move.artefact for move in found})
+        return [MoveOut.of(move, names.get(move.artefact)) for move in found]
+
+    def _candidates(self, wanted: PlacedFilters, placed: Mapping[str, Placed]) -> set[str]:
+        """What is wanted somewhere, or lies somewhere, as far as replicas and wishes tell."""
+        views = [r.view for r in self._registry.all if r.healthy and wanted.replica in (None, r.url)]
+        held: set[str] = set()
+        for view in views:
+            held |= view.device if wanted.tier != "host" else frozenset()
+            held |= view.host - view.device if wanted.tier != "device" else frozenset()
+        if wanted.replica is None and wanted.tier is None:
+            held |= set(placed)
+        if wanted.wanted is None:
+            return held
+        return held & set(placed) if wanted.wanted else held - set(placed)
 
     def _allowed(self, principal: Principal, action: Action, name: str) -> Line:
         if not is_name(name) or not may(principal, action, name):
             raise adapter_not_found(name)
         return Line(principal.tenant, self._base_id)
 
-    async def _shown(self, session: TenantRead, line: Line, name: str) -> PlacementOut:
+    async def _shown(
+        self, session: TenantRead, line: Line, name: str, can: list[PlacementAction]
+    ) -> PlacementOut:
         placement = await repository.find(session, line, name)
         standing = await repository.standing(session, line, name)
         found = [] if standing is None else holders(self._registry.all, standing[1])
@@ -168,6 +193,7 @@ class Placements:
             state=state,
             created_at=None if placement is None else placement.created_at,
             updated_at=None if placement is None else placement.updated_at,
+            can=[action for action in can if placement is not None or action != "unplace"],
         )
 
     def _applied(self, placed: Sequence[Placed], quotas: Mapping[UUID, Quota]) -> set[tuple[UUID, str]]:
@@ -182,19 +208,23 @@ class Placements:
         }
 
     def _row(
-        self, artefact: str, named: _Named | None, placed: Placed | None, applied: set[tuple[UUID, str]]
+        self, artefact: str, named: Named | None, placed: Mapping[str, Placed], applied: set[tuple[UUID, str]]
     ) -> PlacedAdapter:
         wish = None
-        if placed is not None:
-            row = placed.placement
-            is_applied = (row.adapter_id, artefact) in applied
-            wish = Wish(row.replicas, row.pinned, PlacementTier(row.tier), is_applied)
+        if artefact in placed:
+            row = placed[artefact].placement
+            wish = Wish(
+                row.replicas,
+                row.pinned,
+                PlacementTier(row.tier),
+                (row.adapter_id, artefact) in applied,
+            )
         ranked: tuple[str, ...] = ()
         if named is not None:
             members = members_for(self._registry, TenantId(named.tenant), named.adapter)
             number = 1 if wish is None else wish.replicas
             ranked = tuple(replica.url for replica in homes(artefact, members, number))
-        found = holders(self._registry.all, artefact)
+        without = {"unplace"} if wish is None else ()
         return PlacedAdapter(
             artefact=artefact,
             tenant=None if named is None else named.tenant,
@@ -202,8 +232,20 @@ class Placements:
             version=None if named is None else named.version,
             wanted=wish,
             homes=list(ranked),
-            held=[Holder(replica.url, "device" if tier == "device" else "host") for replica, tier in found],
+            held=[
+                Holder(replica.url, tier)
+                for replica in self._registry.all
+                if replica.healthy and (tier := lies(replica, artefact)) != "none"
+            ],
+            can=[] if named is None else allowed(ACTIONS, Role.OPERATOR, without=without),
         )
+
+
+def _can(principal: Principal, role: Role | None) -> list[PlacementAction]:
+    """Of a key: what its scopes reach."""
+    if role is None and not principal.may(Scope.ADAPTERS_WRITE):
+        return []
+    return allowed(ACTIONS, role)
 
 
 async def _existing(session: TenantRead, line: Line, name: str) -> Adapter:

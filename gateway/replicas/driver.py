@@ -123,7 +123,9 @@ class ReplicaView:
     base_id: str | None = None
     base_digest: str | None = None  # weights, dtype and quantization; None = it doesn't say
     ready: bool = True
-    num_slots: int | None = None  # for adapters; None = it doesn't say
+    num_slots: int | None = None  # for adapters; None = it doesn't say, and so below
+    kv_blocks: int | None = None
+    kv_blocks_used: int | None = None  # by running requests
     sequence: int = 0  # of this picture, in the replica's present life; 0 = it doesn't say
 
 
@@ -241,6 +243,8 @@ class _Stats(msgspec.Struct):
     waiting_tokens: int = 0
     running: int = 0
     waiting: int = 0
+    blocks_total: int | None = None
+    blocks_used: int | None = None
 
 
 class _Core(msgspec.Struct):
@@ -275,5 +279,7 @@ def read_view(state: bytes) -> ReplicaView:
         base_digest=said.base_digest,
         ready=said.ready and not said.draining,
         num_slots=said.core.num_slots if said.core is not None else None,
+        kv_blocks=stats.blocks_total,
+        kv_blocks_used=stats.blocks_used,
         sequence=said.sequence,
     )

@@ -11,20 +11,25 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from gateway.access import PUBLIC
+from gateway.actions import allowed
 from gateway.audit.service import Actor
 from gateway.credentials import same_secret
 from gateway.edits import IfMatch, tag_of
 from gateway.errors import Unauthenticated
 from gateway.paging import DEFAULT_LIMIT, PageCursor, PageLimit
+from gateway.principal import Role
 from gateway.replicas.repository import BY_ID
 from gateway.replicas.schemas import (
+    RULES_ACTIONS,
     Registered,
     Registration,
     ReplicaCreate,
     ReplicaOut,
     ReplicaPage,
     ReplicaPatch,
+    RuleBody,
     Rules,
+    RulesOut,
     TokenChange,
     TokenChanged,
     WeightsBody,
@@ -102,27 +107,40 @@ async def register(
 
 
 @get("/api/v1/pool-rules", summary="Which requests go to which pool of replicas, in order")
-async def get_rules(services: Found) -> Rules:
-    return Rules(await services.replicas.rules())
+async def get_rules(services: Found) -> Response[RulesOut]:
+    return _rules(await services.replicas.rules())
 
 
 @put("/api/v1/pool-rules", summary="Replace the rules, all at once")
-async def set_rules(services: Found, actor: Acting, data: JSONBody[Rules]) -> Rules:
-    return Rules(await services.replicas.set_rules(actor, data.rules))
+async def set_rules(
+    services: Found, actor: Acting, data: JSONBody[Rules], if_match: IfMatch = None
+) -> Response[RulesOut]:
+    return _rules(await services.replicas.set_rules(actor, data.rules, if_match))
 
 
 @get("/api/v1/base-weights", summary="Which weights may serve the base")
-async def get_weights(services: Found) -> WeightsOut:
-    return await services.replicas.weights()
+async def get_weights(services: Found) -> Response[WeightsOut]:
+    return _weights(await services.replicas.weights())
 
 
 @put("/api/v1/base-weights", summary="Admit weights, or withdraw some")
-async def set_weights(services: Found, actor: Acting, data: JSONBody[WeightsBody]) -> WeightsOut:
-    return await services.replicas.set_weights(actor, data.digests)
+async def set_weights(
+    services: Found, actor: Acting, data: JSONBody[WeightsBody], if_match: IfMatch = None
+) -> Response[WeightsOut]:
+    return _weights(await services.replicas.set_weights(actor, data.digests, if_match))
 
 
 def _tagged(replica: ReplicaOut) -> Response[ReplicaOut]:
     return Response(replica, headers={"etag": tag_of(ReplicaPatch.fields_of(replica))})
+
+
+def _rules(rules: list[RuleBody]) -> Response[RulesOut]:
+    shown = RulesOut(rules, allowed(RULES_ACTIONS, Role.OPERATOR))
+    return Response(shown, headers={"etag": tag_of({"rules": rules})})
+
+
+def _weights(weights: WeightsOut) -> Response[WeightsOut]:
+    return Response(weights, headers={"etag": tag_of({"digests": weights.digests})})
 
 
 handlers = [

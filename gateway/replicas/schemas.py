@@ -107,8 +107,9 @@ ACTIONS: Final[Mapping[ReplicaAction, Call]] = {
 
 
 class ReplicaOut(msgspec.Struct, frozen=True):
-    """`can`: what whoever asks may do with it. `health` to `adapters_in_memory` are what the worker that
-    answers knows; the load is that of all workers. `own_token`: it has a token of its own."""
+    """`can`: what whoever asks may do with it. `health` to `kv_blocks_used` are what the worker that answers
+    knows; the load is that of all workers. `running` to `kv_blocks_used` are its own word, null where it
+    doesn't say. `own_token`: it has a token of its own."""
 
     id: UUID
     url: str
@@ -125,6 +126,12 @@ class ReplicaOut(msgspec.Struct, frozen=True):
     in_flight_tokens: int
     adapters_in_slots: int
     adapters_in_memory: int
+    num_slots: int | None  # for adapters
+    running: int | None  # sequences
+    waiting: int | None
+    waiting_tokens: int | None
+    kv_blocks: int | None
+    kv_blocks_used: int | None  # by running requests
     seen_at: datetime
     created_at: datetime
     token_changed_at: datetime | None
@@ -132,6 +139,7 @@ class ReplicaOut(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, row: Replica, live: registry.Replica | None) -> ReplicaOut:
+        view = live.view if live is not None and live.healthy else None
         return cls(
             id=row.id,
             url=row.url,
@@ -148,6 +156,12 @@ class ReplicaOut(msgspec.Struct, frozen=True):
             in_flight_tokens=live.in_flight_tokens + live.elsewhere_tokens if live is not None else 0,
             adapters_in_slots=len(live.view.device) if live is not None else 0,
             adapters_in_memory=len(live.view.host) if live is not None else 0,
+            num_slots=view.num_slots if view is not None else None,
+            running=view.running if view is not None else None,
+            waiting=view.waiting if view is not None else None,
+            waiting_tokens=view.waiting_tokens if view is not None else None,
+            kv_blocks=view.kv_blocks if view is not None else None,
+            kv_blocks_used=view.kv_blocks_used if view is not None else None,
             seen_at=row.seen_at,
             created_at=row.created_at,
             token_changed_at=row.token_changed_at,
@@ -204,6 +218,19 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: Annotated[list[RuleBody], Meta(max_length=MAX_RULES)]
 
 
+RulesAction = Literal["change"]
+RULES_ACTIONS: Final[Mapping[RulesAction, Call]] = {"change": Call("PUT", "/api/v1/pool-rules")}
+
+
+class RulesOut(msgspec.Struct, frozen=True):
+    rules: list[RuleBody]
+    can: list[RulesAction]
+
+
+WeightsAction = Literal["change"]
+WEIGHTS_ACTIONS: Final[Mapping[WeightsAction, Call]] = {"change": Call("PUT", "/api/v1/base-weights")}
+
+
 class WeightsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The weights that may serve the base, by their digests. What `MOTET_BASE_DIGESTS` says goes before."""
 
@@ -211,8 +238,11 @@ class WeightsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WeightsOut(msgspec.Struct, frozen=True):
-    """`digests` null: no replica has told any yet. `seen`: what each replica tells, by its URL."""
+    """`digests` null: no replica has told any yet. `seen`: what each replica tells, by its URL. `settled`:
+    `MOTET_BASE_DIGESTS` says which may serve, and goes before."""
 
     base_id: str
     digests: list[str] | None
     seen: dict[str, str | None]
+    settled: bool
+    can: list[WeightsAction]

@@ -13,15 +13,18 @@ from pydantic import SecretStr
 from sqlalchemy import func
 from sqlalchemy.exc import IntegrityError
 
+from gateway.actions import allowed
 from gateway.audit.service import SYSTEM, Actor, Change, record
 from gateway.db import Database, SystemWrite
 from gateway.edits import require_match
 from gateway.errors import BadRequest, Conflict, NotFound
 from gateway.models import Replica, ReplicaSource, ReplicaState
 from gateway.paging import ById
+from gateway.principal import Role
 from gateway.replicas import repository
 from gateway.replicas.registry import Registry
 from gateway.replicas.schemas import (
+    WEIGHTS_ACTIONS,
     Registered,
     Registration,
     ReplicaCreate,
@@ -31,7 +34,7 @@ from gateway.replicas.schemas import (
     WeightsOut,
 )
 from gateway.replicas.tokens import ReplicaTokens, new_token
-from gateway.upgrades.repository import assume
+from gateway.upgrades.repository import assume, lock_base
 
 MAX_REPLICAS: Final = 256
 """Of one base; those that registered themselves count while they say that they are there."""
@@ -46,11 +49,15 @@ UNLISTED_AFTER: Final = timedelta(hours=1)
 class Replicas:
     """One per worker; `registry` is that worker's."""
 
-    def __init__(self, db: Database, base_id: str, tokens: ReplicaTokens, registry: Registry) -> None:
+    def __init__(
+        self, db: Database, base_id: str, tokens: ReplicaTokens, registry: Registry, *, settled: bool = False
+    ) -> None:
+        """`settled`: the settings say which weights may serve."""
         self._db = db
         self._base_id = base_id
         self._tokens = tokens
         self._registry = registry
+        self._settled = settled
 
     async def page(self, start: ById | None, limit: int) -> list[ReplicaOut]:
         """By id."""
@@ -159,9 +166,15 @@ class Replicas:
         async with self._db.system_reader() as session:
             return [RuleBody.of(row) for row in await repository.rules_of(session, self._base_id)]
 
-    async def set_rules(self, actor: Actor, rules: Sequence[RuleBody]) -> list[RuleBody]:
-        """All of them at once, in order."""
+    async def set_rules(
+        self, actor: Actor, rules: Sequence[RuleBody], if_match: str | None = None
+    ) -> list[RuleBody]:
+        """All of them at once, in order. Raises `PreconditionFailed` for those that are not what `if_match`
+        says."""
         async with self._db.system_session() as session:
+            await lock_base(session, self._base_id)
+            before = [RuleBody.of(row) for row in await repository.rules_of(session, self._base_id)]
+            require_match(if_match, {"rules": before})
             rows = [rule.row(self._base_id, position) for position, rule in enumerate(rules, 1)]
             await repository.replace_rules(session, self._base_id, rows)
             details = {"rules": msgspec.to_builtins(list(rules))}
@@ -172,11 +185,17 @@ class Replicas:
         async with self._db.system_reader() as session:
             digests = await repository.digests_of(session, self._base_id)
         seen = {replica.url: replica.view.base_digest for replica in self._registry.all}
-        return WeightsOut(self._base_id, digests, seen)
+        can = allowed(WEIGHTS_ACTIONS, Role.OPERATOR)
+        return WeightsOut(self._base_id, digests, seen, self._settled, can)
 
-    async def set_weights(self, actor: Actor, digests: Sequence[str]) -> WeightsOut:
+    async def set_weights(
+        self, actor: Actor, digests: Sequence[str], if_match: str | None = None
+    ) -> WeightsOut:
+        """Raises `PreconditionFailed` for those that are not what `if_match` says."""
         async with self._db.system_session() as session:
+            await lock_base(session, self._base_id)
             before = await repository.digests_of(session, self._base_id)
+            require_match(if_match, {"digests": before})
             await assume(session, self._base_id, before or [])
             await repository.set_digests(session, self._base_id, _distinct(digests))
             record(

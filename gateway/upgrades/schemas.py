@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
 
+from gateway.actions import Call
 from gateway.paging import Page
 from gateway.replicas.schemas import Digest
+
+UpgradeAction = Literal["end"]
+UPGRADE_ACTIONS: Final[Mapping[UpgradeAction, Call]] = {
+    "end": Call("POST", "/api/v1/bases/{base_id}/upgrades/{digest}/end")
+}
+BaseAction = Literal["begin_upgrade"]
+BASE_ACTIONS: Final[Mapping[BaseAction, Call]] = {
+    "begin_upgrade": Call("POST", "/api/v1/bases/{base_id}/upgrades")
+}
 
 
 class UpgradeIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,6 +42,7 @@ class UpgradeOut(msgspec.Struct, frozen=True, kw_only=True):
     left: int  # not proved there yet
     started_at: datetime
     ended_at: datetime | None
+    can: list[UpgradeAction]
 
 
 class BaseOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +52,7 @@ class BaseOut(msgspec.Struct, frozen=True, kw_only=True):
     digests: list[str] | None  # weights that may serve it; null = none seen yet
     upgrades: list[UpgradeOut]
     created_at: datetime
+    can: list[BaseAction]
 
 
 class BaseList(Page[BaseOut], frozen=True, kw_only=True):

@@ -6,13 +6,22 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
+from gateway.actions import allowed
 from gateway.audit.service import Actor, Change, record
 from gateway.db import Database, SystemRead
 from gateway.errors import Conflict, NotFound
 from gateway.models import BaseUpgrade, UpgradeState
+from gateway.principal import Role
 from gateway.replicas import repository as replicas
 from gateway.upgrades import repository
-from gateway.upgrades.schemas import BaseOut, LeftBehind, UpgradeEnd, UpgradeOut
+from gateway.upgrades.schemas import (
+    BASE_ACTIONS,
+    UPGRADE_ACTIONS,
+    BaseOut,
+    LeftBehind,
+    UpgradeEnd,
+    UpgradeOut,
+)
 
 OTHER_BASE: Final = "other_base"
 MAX_DIGESTS: Final = 16
@@ -40,6 +49,11 @@ class Upgrades:
                 digests=row.digests,
                 upgrades=[told[id(each)] for each in begun if each.base_id == row.base_id],
                 created_at=row.created_at,
+                can=allowed(
+                    BASE_ACTIONS,
+                    Role.OPERATOR,
+                    without={"begin_upgrade"} if self._settled or not row.digests else (),
+                ),
             )
             for row in rows
         ]
@@ -118,4 +132,9 @@ class Upgrades:
             left=progress.left,
             started_at=upgrade.started_at,
             ended_at=upgrade.ended_at,
+            can=allowed(
+                UPGRADE_ACTIONS,
+                Role.OPERATOR,
+                without=() if upgrade.state == UpgradeState.PROVING else {"end"},
+            ),
         )

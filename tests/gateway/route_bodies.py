@@ -66,5 +66,9 @@ PLACES = {"after", "before", "cursor"}
 IDS_OF_OPERATORS = {"owner", "base_id", "version", "tenant"}
 """Those of routes that only operators reach, who see all."""
 
+STREAMS = {"/api/v1/changes", "/api/v1/tenants/{tenant}/changes"}
+NO_STREAM = {"accept": "application/json"}
+"""Answers that never end, and what keeps them from beginning: 406 to whoever would be let in."""
+
 CHANGING_HEADERS = {"x-request-id", "content-length", "date"}
 TENANT = "/api/v1/tenants/{tenant}"

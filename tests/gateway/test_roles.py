@@ -14,6 +14,7 @@ from gateway import openapi
 from gateway.principal import Role, Scope
 from gateway.roles import EVERYONE, OPERATORS, ROLES, SCOPES, roles_of
 from tests.gateway.conftest import Operator
+from tests.gateway.route_bodies import NO_STREAM
 
 Client = TestClient[Any]
 MEMBERS = [role for role in Role if role is not Role.OPERATOR]
@@ -67,7 +68,7 @@ def test_each_role_reaches_its_routes_and_no_other(client: Client, operator: Ope
     for (method, path), roles in sorted(ROLES.items(), key=lambda item: item[0][0] == "DELETE"):
         if path.startswith("/api/v1/session"):  # of browsers only
             continue
-        answer = client.request(method, concrete(path, tenant), headers=headers)
+        answer = client.request(method, concrete(path, tenant), headers=headers | NO_STREAM)
         of_no_tenant = "{tenant}" not in path and roles != EVERYONE
         if role not in roles or of_no_tenant:
             assert answer.status_code == 403, (method, path, answer.text)

@@ -8,6 +8,7 @@ gateway before it, and about nothing else. What it counts:
     prompt       the token ids of a prompt that is given in ids, else 7 (less than any chat template takes)
     completion   `seed` where the body names one, which says how many; at most `max_tokens`, by default 8
 
+Asked to load or keep an adapter, it has it at once, for as long as it isn't asked to forget it.
 Asked to prove an adapter, it says that all is well, at once: it has looked at nothing.
 
 `GET /fake/figures`: what it saw that no journal tells, for the runs that ask for it. `POST /fake/broken`
@@ -47,6 +48,7 @@ class Behaviour:
     running: int
     frame_s: float
     broken: int = 0
+    base_id: str | None = None  # that it says it holds
 
 
 @dataclass(eq=False)
@@ -99,6 +101,9 @@ class FakeReplica:
         self.attempts: dict[tuple[str, int], Attempt] = {}
         self.barred: set[tuple[str, int]] = set()  # aborted before they came: they cost nothing, as told
         self.journal: list[dict[str, Any]] = []
+        self.device: set[str] = set()
+        self.host: set[str] = set()
+        self.sequence = 1
         self.journal_id = f"fake-{uuid4().hex}"
         self.at_a_time: dict[str, int] = defaultdict(int)
         self.most_at_a_time: dict[str, int] = defaultdict(int)
@@ -112,8 +117,8 @@ class FakeReplica:
         app.router.add_post("/v1/completions", self.generate)
         app.router.add_post("/internal/requests/{request}/abort", self.abort)
         app.router.add_post("/internal/proofs", self.prove)
-        app.router.add_post("/internal/adapters/{artefact}/prefetch", _nothing)
-        app.router.add_delete("/internal/adapters/{artefact}", _nothing)
+        app.router.add_post("/internal/adapters/{artefact}/prefetch", self.hold)
+        app.router.add_delete("/internal/adapters/{artefact}", self.forget)
         app.router.add_get("/internal/state", self.state)
         app.router.add_get("/internal/journal", self.read_journal)
         app.router.add_get("/readyz", _nothing)
@@ -293,12 +298,26 @@ class FakeReplica:
         checks = [{"name": "loads", "passed": True, "message": "a fake has looked at nothing"}]
         return web.json_response(verdict | {"passed": True, "checks": checks})
 
+    async def hold(self, request: web.Request) -> web.Response:
+        artefact, wish = request.match_info["artefact"], await request.json()
+        self._lay(self.host | {artefact}, self.device | ({artefact} if wish.get("on_device") else set()))
+        return web.Response()
+
+    async def forget(self, request: web.Request) -> web.Response:
+        artefact = request.match_info["artefact"]
+        self._lay(self.host - {artefact}, self.device - {artefact})
+        return web.Response()
+
+    def _lay(self, host: set[str], device: set[str]) -> None:
+        if (host, device) != (self.host, self.device):
+            self.host, self.device, self.sequence = host, device, self.sequence + 1
+
     async def state(self, _: web.Request) -> web.Response:
         """The least that the registry reads."""
         counts = {"running": self.running, "waiting": self.open - self.running, "waiting_tokens": 0}
-        return web.json_response(
-            {"sequence": 1, "device": [], "host": [], "base_digest": BASE_DIGEST, **counts}
-        )
+        held = {"device": sorted(self.device), "host": sorted(self.host)}
+        base = {"base_id": self.behaviour.base_id, "base_digest": BASE_DIGEST}
+        return web.json_response({"sequence": self.sequence, **held, **base, **counts})
 
     async def read_journal(self, request: web.Request) -> web.Response:
         after, limit = int(request.query["after"]), int(request.query["limit"])
@@ -350,10 +369,17 @@ def main() -> None:
     parser.add_argument("--running", type=int, default=8)
     parser.add_argument("--frame-ms", type=float, default=1.0)
     parser.add_argument("--broken", type=int, default=0)
+    parser.add_argument("--base-id")
     given = parser.parse_args()
     uvloop.install()
     replica = FakeReplica(
-        Behaviour(os.environ["MOTET_ENGINE_TOKEN"], given.running, given.frame_ms / 1000, given.broken)
+        Behaviour(
+            os.environ["MOTET_ENGINE_TOKEN"],
+            given.running,
+            given.frame_ms / 1000,
+            given.broken,
+            given.base_id,
+        )
     )
     web.run_app(
         replica.application(),

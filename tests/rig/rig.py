@@ -24,6 +24,7 @@ from pydantic import SecretStr
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
+from adapters.base import BaseSpec
 from deploy.local.children import Child, ChildSpec, tail
 from deploy.local.layout import Home
 from deploy.local.processes import EnginePlan, Plan
@@ -91,6 +92,7 @@ class Rig:
             **shape.settings,
         }
         self.base_name = f"rig-{uuid4().hex[:8]}"  # a pool of places of its own in a Redis that others use
+        self.base_id = BaseSpec.from_dir(model, self.base_name).base_id
         self.plan: Plan | None = None
         self.children: dict[str, Child] = {}
 
@@ -138,7 +140,8 @@ class Rig:
         assert self.plan is not None
         shape = self.shape
         options = ["--running", str(shape.running), "--frame-ms", str(shape.frame_ms), "--broken"]
-        argv = [sys.executable, "-m", "tests.rig.fake_replica", str(port), *options, str(shape.broken)]
+        base = ["--base-id", self.base_id]
+        argv = [sys.executable, "-m", "tests.rig.fake_replica", str(port), *options, str(shape.broken), *base]
         name, token = f"fake-replica-{number}", {"MOTET_ENGINE_TOKEN": self.plan.engines.token}
         return ChildSpec(name, argv, self.home.log(name), token, cwd=ROOT)
 

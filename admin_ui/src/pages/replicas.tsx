@@ -1,46 +1,47 @@
-import { Badge, Button, Group, Text } from "@mantine/core";
-import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useSearch } from "@tanstack/react-router";
-import { useState } from "react";
-import { api, heard, type Schemas } from "../api/client";
-import { Confirm } from "../parts/confirm";
+import { Anchor, Text } from "@mantine/core";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { Link, useSearch } from "@tanstack/react-router";
+import { api, heard } from "../api/client";
+import { LiveBadge } from "../live/live";
 import { Count, Moment, Mono } from "../parts/figures";
 import { Page } from "../parts/page";
 import { Empty } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
+import { BreakerMark, DrainOrResume, DrainState, Health, type Replica, Used, Weights } from "./replica-parts";
+import { shortUrl } from "./tier";
 
-type Replica = Schemas["ReplicaOut"];
-
-const LOOK_MS = 5_000; // while the page is seen
-const HEALTH = { ready: "teal", down: "red", unfit: "orange", unknown: "gray" } as const;
+const LOOK_MS = 5_000; // its load, which nobody is told of
 
 const COLUMNS: Column<Replica>[] = [
-  { title: "Replica", cell: (replica) => <Mono>{replica.url}</Mono> },
   {
-    title: "Health",
+    title: "Replica",
     cell: (replica) => (
-      <Group gap={4}>
-        <Badge color={HEALTH[replica.health]}>{replica.health}</Badge>
-        {replica.reason !== null && <Text size="xs">{replica.reason}</Text>}
-      </Group>
+      <Anchor component={Link} to={`/replicas/${replica.id}`} title={replica.url}>
+        <Mono>{shortUrl(replica.url)}</Mono>
+      </Anchor>
     ),
   },
-  {
-    title: "State",
-    cell: (replica) => <Badge color={replica.state === "up" ? "teal" : "orange"}>{replica.state}</Badge>,
-  },
-  { title: "Breaker", cell: (replica) => <Text size="sm">{replica.breaker ?? "unknown"}</Text> },
+  { title: "Health", cell: (replica) => <Health replica={replica} /> },
+  { title: "State", cell: (replica) => <DrainState replica={replica} /> },
+  { title: "Breaker", cell: (replica) => <BreakerMark replica={replica} /> },
   { title: "Requests", end: true, cell: (replica) => <Count value={replica.in_flight} /> },
   { title: "Tokens in flight", end: true, cell: (replica) => <Count value={replica.in_flight_tokens} /> },
   {
-    title: "Adapters, slots / memory",
+    title: "Its queue",
     end: true,
-    cell: (replica) => (
-      <span className="figures">
-        {replica.adapters_in_slots} / {replica.adapters_in_memory}
-      </span>
-    ),
+    cell: (replica) =>
+      replica.waiting === null ? <Text size="sm">not said</Text> : <Count value={replica.waiting} />,
   },
+  {
+    title: "Slots",
+    cell: (replica) => <Used what="Slots" used={replica.adapters_in_slots} all={replica.num_slots} />,
+  },
+  { title: "Adapters in memory", end: true, cell: (replica) => <Count value={replica.adapters_in_memory} /> },
+  {
+    title: "KV blocks",
+    cell: (replica) => <Used what="KV blocks" used={replica.kv_blocks_used} all={replica.kv_blocks} />,
+  },
+  { title: "Weights", cell: (replica) => <Weights digest={replica.base_digest} /> },
   { title: "Pools", cell: (replica) => <Text size="sm">{replica.pools.join(", ")}</Text> },
   { title: "Seen", cell: (replica) => <Moment at={replica.seen_at} /> },
   { title: "Actions", end: true, cell: (replica) => <DrainOrResume replica={replica} /> },
@@ -58,6 +59,7 @@ export function ReplicasPage() {
   return (
     <Page
       title="Replicas"
+      aside={<LiveBadge />}
       calls={[
         { method: "GET", path: "/api/v1/replicas" },
         { method: "PATCH", path: "/api/v1/replicas/REPLICA", body: { state: "draining" } },
@@ -72,48 +74,5 @@ export function ReplicasPage() {
         empty={<Empty title="There is no replica yet" command="motet replicas add http://10.0.0.5:8100" />}
       />
     </Page>
-  );
-}
-
-function DrainOrResume({ replica }: { replica: Replica }) {
-  const client = useQueryClient();
-  const [asking, setAsking] = useState<"drain" | "resume" | null>(null);
-  const change = async (state: "up" | "draining") => {
-    const params = { path: { replica: replica.id } };
-    await heard(api.PATCH("/api/v1/replicas/{replica}", { params, body: { state } }));
-    await client.invalidateQueries({ queryKey: ["replicas"] });
-  };
-  return (
-    <>
-      {replica.can.includes("drain") && (
-        <Button size="xs" variant="default" onClick={() => setAsking("drain")}>
-          Drain…
-        </Button>
-      )}
-      {replica.can.includes("resume") && (
-        <Button size="xs" variant="default" onClick={() => setAsking("resume")}>
-          Take back…
-        </Button>
-      )}
-      {asking === "drain" && (
-        <Confirm
-          title="Drain this replica"
-          effect={`${replica.url}: nothing new goes there; its ${replica.in_flight} requests end there.`}
-          action="Drain"
-          onConfirm={() => change("draining")}
-          onClose={() => setAsking(null)}
-        />
-      )}
-      {asking === "resume" && (
-        <Confirm
-          title="Take this replica back"
-          effect={`${replica.url}: requests go there again.`}
-          action="Take back"
-          dangerous={false}
-          onConfirm={() => change("up")}
-          onClose={() => setAsking(null)}
-        />
-      )}
-    </>
   );
 }

@@ -8,6 +8,10 @@ const PATHS = {
   tenants: "M4 20V8l8-4 8 4v12M9 20v-6h6v6",
   billing: "M5 3h14v18l-3-2-2 2-2-2-2 2-2-2-3 2zM9 8h6M9 12h6",
   replicas: "M4 5h16v5H4zM4 14h16v5H4zM8 7.5h.01M8 16.5h.01",
+  placement: "M4 4h6v6H4zM14 4h6v6h-6zM4 14h6v6H4zM14 17h6",
+  pools: "M4 6h6l4 6h6M4 18h6l4-6M17 9l3 3-3 3",
+  bases:
+    "M12 3c5 0 8 1.5 8 3s-3 3-8 3-8-1.5-8-3 3-3 8-3zM4 6v12c0 1.500 3 3 8 3s8-1.500 8-3V6M4 12c0 1.500 3 3 8 3s8-1.500 8-3",
   audit: "M6 3h9l4 4v14H6zM9 12h7M9 16h7",
   person: "M12 4a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM4 21c0-4 4-6 8-6s8 2 8 6",
 } as const;

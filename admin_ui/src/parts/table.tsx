@@ -5,6 +5,8 @@ import { Read } from "./states";
 
 export interface Column<Row> {
   title: string;
+  /** Shown as its head, where the title alone says too little. */
+  head?: ReactNode;
   /** Numbers stand at the end of their column. */
   end?: boolean;
   cell: (row: Row) => ReactNode;
@@ -60,7 +62,7 @@ export function DataTable<Row>({
                   <Table.Tr>
                     {columns.map((column) => (
                       <Table.Th key={column.title} ta={column.end ? "end" : "start"} scope="col">
-                        {column.title}
+                        {column.head ?? column.title}
                       </Table.Th>
                     ))}
                   </Table.Tr>

@@ -16,6 +16,7 @@ import { spotlight } from "@mantine/spotlight";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect } from "react";
 import { failureOf } from "../api/failure";
+import { LiveUpdates } from "../live/live";
 import { Icon } from "../parts/icons";
 import { uiRoot } from "../place";
 import { logOut } from "../session/door";
@@ -80,6 +81,7 @@ export function Shell() {
         <Outlet />
       </AppShell.Main>
       <Finder session={session} />
+      <LiveUpdates />
     </AppShell>
   );
 }

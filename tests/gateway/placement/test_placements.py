@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import uuid4
 
+import httpx
 import pytest
 from litestar.testing import TestClient
 
@@ -145,13 +146,47 @@ async def test_nobody_places_more_than_the_quota_and_operators_set_it(bench: Ben
     assert mine == {"one": False, "two": True}
 
 
+async def test_a_placement_that_somebody_else_changed_is_not_overwritten(bench: Bench) -> None:
+    url = f"/api/v1/tenants/{bench.line.tenant}/adapters/one/placement"
+
+    def ask(method: str, tag: str | None = None, **body: Any) -> Any:
+        headers = bench.operator.headers | ({} if tag is None else {"if-match": tag})
+        return bench.client.request(method, url, json=body or None, headers=headers)
+
+    unplaced = ask("GET")
+    assert unplaced.json()["can"] == ["place"]
+    first = ask("PUT", unplaced.headers["etag"], replicas=2)
+    assert (first.status_code, first.json()["can"]) == (200, ["place", "unplace"])
+    ask("PUT", tier="device")
+    late = ask("PUT", first.headers["etag"], replicas=3)
+    assert (late.status_code, late.json()["current"]["tier"]) == (412, "device")
+    assert ask("DELETE", first.headers["etag"]).status_code == 412
+    assert ask("DELETE", late.headers["etag"]).status_code == 200
+
+
+async def test_the_list_is_filtered_by_the_server_and_sorted_by_adapter(bench: Bench) -> None:
+    for name in ("two", "one", "three"):
+        bench.ask("PUT", f"/adapters/{name}/placement", {})
+    of = f"tenant={bench.line.tenant}"
+    assert [row["adapter"] for row in walk(bench, f"/api/v1/placement?{of}")] == ["one", "three", "two"]
+    assert [row["adapter"] for row in walk(bench, f"/api/v1/placement?{of}&name_prefix=t")] == [
+        "three",
+        "two",
+    ]
+    assert walk(bench, f"/api/v1/placement?{of}&wanted=false") == []
+    assert walk(bench, f"/api/v1/placement?{of}&replica=http://nobody") == []
+    assert walk(bench, f"/api/v1/placement?{of}&tier=device") == []
+    assert walk(bench, f"/api/v1/placement?{of}")[0]["can"] == ["place", "unplace"]
+
+
 def walk(bench: Bench, url: str) -> list[dict[str, Any]]:
     """All of its pages."""
     found: list[dict[str, Any]] = []
     cursor = None
     while True:
         given = {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
-        page = bench.client.get(url, params=given, headers=bench.operator.headers).json()
+        merged = httpx.URL(url).copy_merge_params(given)
+        page = bench.client.get(str(merged), headers=bench.operator.headers).json()
         found += page["data"]
         cursor = page["next_cursor"]
         if cursor is None:

@@ -187,7 +187,8 @@ async def test_rules_are_replaced_as_a_whole(client: Client, operator: Operator)
     many = client.put("/api/v1/pool-rules", json={"rules": rules * 22}, headers=operator.headers)
     assert many.status_code == 400
     assert client.put("/api/v1/pool-rules", json={"rules": []}, headers=operator.headers).json() == {
-        "rules": []
+        "rules": [],
+        "can": ["change"],
     }
     assert actions(client, operator, services(client).catalog.base.base_id)[:2] == ["pool_rules.update"] * 2
 
@@ -204,6 +205,28 @@ async def test_weights_are_admitted_by_an_operator(client: Client, operator: Ope
     async with db.system_session() as session:
         await session.execute(update(BaseModel).where(BaseModel.base_id == base_id).values(digests=None))
     assert json.loads(client.get("/api/v1/base-weights", headers=operator.headers).text)["digests"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v1/pool-rules", {"rules": [{"pool": "long"}]}),
+        ("/api/v1/base-weights", {"digests": ["c" * 64]}),
+    ],
+)
+async def test_what_somebody_else_put_meanwhile_is_not_overwritten(
+    client: Client, operator: Operator, db: Database, path: str, body: dict[str, Any]
+) -> None:
+    before = client.get(path, headers=operator.headers)
+    tagged = operator.headers | {"if-match": before.headers["etag"]}
+    first = client.put(path, json=body, headers=tagged)
+    assert first.status_code == 200
+    late = client.put(path, json=body, headers=tagged)
+    assert (late.status_code, late.headers["etag"]) == (412, first.headers["etag"])
+    client.put("/api/v1/pool-rules", json={"rules": []}, headers=operator.headers)
+    async with db.system_session() as session:
+        base_id = services(client).catalog.base.base_id
+        await session.execute(update(BaseModel).where(BaseModel.base_id == base_id).values(digests=None))
 
 
 @pytest.mark.parametrize(

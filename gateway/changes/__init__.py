@@ -1,0 +1,1 @@
+"""What changed, as it happens: one feed a worker, however many follow it."""

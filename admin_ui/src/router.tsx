@@ -4,7 +4,10 @@ import { Failed, Loading } from "./parts/states";
 import { uiRoot } from "./place";
 import { accountRoutes, doorRoutes } from "./routes/doors";
 import { inside, root, tenant } from "./routes/frame";
+import { peopleRoutes, webhookRoutes } from "./routes/people";
 import { platformRoutes, tenantAuditRoutes } from "./routes/platform";
+import { playgroundRoutes } from "./routes/playground";
+import { settingsRoutes, tenantSettingsRoutes } from "./routes/settings";
 import { ofTenantRoutes, tenantsRoutes } from "./routes/tenants";
 
 const home = createRoute({
@@ -21,8 +24,16 @@ const routeTree = root.addChildren([
     home,
     ...accountRoutes,
     ...tenantsRoutes,
-    tenant.addChildren([...ofTenantRoutes, ...tenantAuditRoutes]),
+    tenant.addChildren([
+      ...ofTenantRoutes,
+      ...tenantAuditRoutes,
+      ...playgroundRoutes,
+      ...peopleRoutes,
+      ...webhookRoutes,
+      ...tenantSettingsRoutes,
+    ]),
     ...platformRoutes,
+    ...settingsRoutes,
   ]),
 ]);
 

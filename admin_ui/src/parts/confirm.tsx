@@ -1,5 +1,5 @@
 import { Button, Group, Modal, Stack, Text, TextInput } from "@mantine/core";
-import { type FormEvent, useState } from "react";
+import { type FormEvent, type ReactNode, useState } from "react";
 import { useOnce } from "./once";
 import { Failed } from "./states";
 
@@ -12,6 +12,8 @@ interface Props {
   action: string;
   dangerous?: boolean;
   field?: { label: string };
+  /** What else is chosen with it. */
+  children?: ReactNode;
   onConfirm: (text: string) => Promise<unknown>;
   onClose: () => void;
 }
@@ -23,6 +25,7 @@ export function Confirm({
   action,
   dangerous = true,
   field,
+  children,
   onConfirm,
   onClose,
 }: Props) {
@@ -59,6 +62,7 @@ export function Confirm({
       <form onSubmit={submit}>
         <Stack>
           <Text size="sm">{effect}</Text>
+          {children}
           {field !== undefined && (
             <TextInput
               label={field.label}

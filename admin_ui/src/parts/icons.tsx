@@ -6,6 +6,11 @@ const PATHS = {
   tenants: "M4 20V8l8-4 8 4v12M9 20v-6h6v6",
   replicas: "M4 5h16v5H4zM4 14h16v5H4zM8 7.5h.01M8 16.5h.01",
   audit: "M6 3h9l4 4v14H6zM9 12h7M9 16h7",
+  settings:
+    "M4 7h10M18 7h2M4 17h2M10 17h10M14 7a2 2 0 1 0 4 0a2 2 0 1 0-4 0M6 17a2 2 0 1 0 4 0a2 2 0 1 0-4 0",
+  keyboard: "M3 6h18v12H3zM7 10h.01M11 10h.01M15 10h.01M8 14h8",
+  key: "M8 11a4 4 0 1 0 0 8a4 4 0 0 0 0-8zM11 12l9-9M17 6l3 3",
+  adapter: "M12 3l9 5-9 5-9-5zM3 13l9 5 9-5",
   person: "M12 4a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM4 21c0-4 4-6 8-6s8 2 8 6",
 } as const;
 

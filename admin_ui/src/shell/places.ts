@@ -2,7 +2,7 @@ import type { IconName } from "../parts/icons";
 import type { Session } from "../session/door";
 
 export interface Place {
-  to: "/tenants" | "/replicas" | "/audit";
+  to: "/tenants" | "/replicas" | "/audit" | "/settings";
   label: string;
   icon: IconName;
 }
@@ -15,6 +15,7 @@ const ALL: Entry[] = [
   { to: "/tenants", label: "Tenants", icon: "tenants", needs: "list_tenants" },
   { to: "/replicas", label: "Replicas", icon: "replicas", needs: "list_replicas" },
   { to: "/audit", label: "Audit", icon: "audit", needs: "read_audit" },
+  { to: "/settings", label: "Settings", icon: "settings", needs: "list_tenants" },
 ];
 
 /** What the session may open. */

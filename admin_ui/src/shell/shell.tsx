@@ -22,6 +22,7 @@ import { logOut } from "../session/door";
 import { useSession, useSessionWatch } from "../session/hooks";
 import { Finder } from "./finder";
 import { places } from "./places";
+import { Shortcuts } from "./shortcuts";
 import { TenantSwitcher } from "./tenant-switcher";
 
 export function Shell() {
@@ -59,6 +60,7 @@ export function Shell() {
                 <Icon name="search" />
               </ActionIcon>
             </Tooltip>
+            <Shortcuts />
             <ColorScheme />
             <Account email={session.admin.email} />
           </Group>
@@ -123,6 +125,9 @@ function Account({ email }: { email: string }) {
       </Menu.Target>
       <Menu.Dropdown>
         <Menu.Label>{email}</Menu.Label>
+        <Menu.Item component={Link} to="/settings">
+          Settings
+        </Menu.Item>
         {session.can.includes("change_password") && (
           <Menu.Item component={Link} to="/password">
             Change password…

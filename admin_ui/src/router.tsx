@@ -8,8 +8,11 @@ import { accountRoutes, doorRoutes } from "./routes/doors";
 import { fleetRoutes } from "./routes/fleet";
 import { inside, root, tenant } from "./routes/frame";
 import { ofTenantRequestRoutes, overviewRoutes } from "./routes/overview";
+import { peopleRoutes, webhookRoutes } from "./routes/people";
 import { platformRoutes, tenantAuditRoutes } from "./routes/platform";
+import { playgroundRoutes } from "./routes/playground";
 import { rolloutsRoutes } from "./routes/rollouts";
+import { settingsRoutes, tenantSettingsRoutes } from "./routes/settings";
 import { ofTenantRoutes, tenantsRoutes } from "./routes/tenants";
 import { queries, SESSION, type Session } from "./session/door";
 
@@ -35,12 +38,17 @@ const routeTree = root.addChildren([
       ...ofTenantRequestRoutes,
       ...tenantBillingRoutes,
       ...tenantAuditRoutes,
+      ...playgroundRoutes,
+      ...peopleRoutes,
+      ...webhookRoutes,
+      ...tenantSettingsRoutes,
     ]),
     adapter.addChildren([...ofAdapterRoutes, ...rolloutsRoutes]),
     ...besideAdapterRoutes,
     ...billingRoutes,
     ...platformRoutes,
     ...fleetRoutes,
+    ...settingsRoutes,
   ]),
 ]);
 

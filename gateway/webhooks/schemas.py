@@ -102,7 +102,7 @@ class EndpointOut(msgspec.Struct, frozen=True, kw_only=True):
     previous_secret_until: datetime | None
     created_at: datetime
     updated_at: datetime
-    can: list[EndpointAction] = msgspec.field(default_factory=list)
+    can: list[EndpointAction]
 
     @classmethod
     def of(cls, endpoint: WebhookEndpoint, url: str | None) -> EndpointOut:
@@ -117,6 +117,7 @@ class EndpointOut(msgspec.Struct, frozen=True, kw_only=True):
             previous_secret_until=endpoint.previous_until,
             created_at=endpoint.created_at,
             updated_at=endpoint.updated_at,
+            can=[],  # until it is known who asks
         )
 
     def seen_by(self, role: Role | None) -> EndpointOut:
@@ -152,7 +153,7 @@ class DeliveryOut(msgspec.Struct, frozen=True, kw_only=True):
     last_ms: int | None
     created_at: datetime
     finished_at: datetime | None
-    can: list[DeliveryAction] = msgspec.field(default_factory=list)
+    can: list[DeliveryAction]
 
     @classmethod
     def of(cls, row: WebhookDelivery, event: WebhookEvent) -> DeliveryOut:
@@ -170,6 +171,7 @@ class DeliveryOut(msgspec.Struct, frozen=True, kw_only=True):
                 "last_ms": row.last_ms,
                 "created_at": row.created_at,
                 "finished_at": row.finished_at,
+                "can": [],  # until it is known who asks
             },
             cls,
         )

@@ -153,7 +153,7 @@ def test_a_slow_request_is_found_by_its_id_and_shows_where_its_time_went(
     page = ui.log_in("/audit")
     expect(page.get_by_role("heading", name="Audit")).to_be_visible()
     page.keyboard.press("Control+k")
-    page.get_by_placeholder("A page, a tenant, or a request's id").fill(load.slow)
+    page.get_by_placeholder("A page, tenant, adapter, key or request").fill(load.slow)
     expect(page.get_by_text(f"Request {load.slow}")).to_be_visible()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")

@@ -131,7 +131,7 @@ def test_a_tenant_is_made_found_suspended_and_resumed_by_keyboard(ui: Ui, new_te
     page = ui.log_in("/audit")
     expect(page.get_by_role("heading", name="Audit")).to_be_visible()
     page.keyboard.press("Control+k")
-    page.get_by_placeholder("A page, a tenant, or a request's id").fill(made["name"])
+    page.get_by_placeholder("A page, tenant, adapter, key or request").fill(made["name"])
     expect(page.get_by_role("dialog").get_by_text("Tenant", exact=True)).to_be_visible()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")

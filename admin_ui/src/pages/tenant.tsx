@@ -6,18 +6,23 @@ import { api, heard } from "../api/client";
 import { Confirm } from "../parts/confirm";
 import { Page } from "../parts/page";
 import { Read } from "../parts/states";
+import { callsOf } from "./tenant-calls";
 import { type Tenant, useTenant } from "./tenant-data";
 import { TenantStatus } from "./tenants";
 
 const TABS = [
   { value: "overview", label: "Overview", needs: null },
   { value: "adapters", label: "Adapters", needs: "list_adapters" },
+  { value: "playground", label: "Playground", needs: "list_models" },
   { value: "requests", label: "Requests", needs: "read_requests" },
-  { value: "keys", label: "Keys", needs: "list_keys" },
   { value: "usage", label: "Usage", needs: "read_usage" },
   { value: "billing", label: "Billing", needs: "read_billing" },
+  { value: "keys", label: "Keys", needs: "list_keys" },
+  { value: "members", label: "Members", needs: "list_members" },
+  { value: "webhooks", label: "Webhooks", needs: "list_webhooks" },
   { value: "limits", label: "Limits", needs: "read_limits" },
   { value: "audit", label: "Audit", needs: "read_audit" },
+  { value: "settings", label: "Settings", needs: "read_retention" },
 ] as const;
 
 export function TenantPage() {
@@ -32,19 +37,12 @@ export function TenantPage() {
 function TenantFrame({ tenant }: { tenant: Tenant }) {
   const navigate = useNavigate();
   const tab = useRouterState({ select: (state) => state.location.pathname.split("/")[3] || "overview" });
-  const root = `/api/v1/tenants/${tenant.id}`;
   return (
     <Page
       title={tenant.name}
       aside={<TenantStatus tenant={tenant} />}
       actions={<SuspendOrResume tenant={tenant} />}
-      calls={[
-        { method: "GET", path: root },
-        { method: "GET", path: `${root}/limits/now` },
-        { method: "GET", path: `${root}/metrics/requests?window=1h` },
-        { method: "GET", path: `${root}/requests?outcome=refused` },
-        { method: "POST", path: `${root}/suspend`, body: { reason: "unpaid" } },
-      ]}
+      calls={callsOf(tab, tenant)}
     >
       <Tabs
         value={tab}

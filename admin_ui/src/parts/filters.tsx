@@ -1,4 +1,4 @@
-import { TextInput } from "@mantine/core";
+import { TextInput, Tooltip } from "@mantine/core";
 import { useEffect, useRef, useState } from "react";
 
 const WAIT_MS = 250;
@@ -20,6 +20,10 @@ export function TextFilter({
   const sent = useRef(value ?? "");
   const send = useRef(onChange);
   send.current = onChange;
+  const field = useRef<HTMLInputElement>(null);
+  const [first, setFirst] = useState(false);
+
+  useEffect(() => setFirst(document.querySelector("#main input[data-search]") === field.current), []);
 
   useEffect(() => {
     if ((value ?? "") !== sent.current) {
@@ -40,12 +44,16 @@ export function TextFilter({
   }, [typed]);
 
   return (
-    <TextInput
-      label={label}
-      placeholder={placeholder}
-      value={typed}
-      onChange={(event) => setTyped(event.currentTarget.value)}
-      w={{ base: "100%", xs: 220 }}
-    />
+    <Tooltip label="Press / to come here" disabled={!first} openDelay={400}>
+      <TextInput
+        ref={field}
+        label={label}
+        placeholder={placeholder}
+        data-search
+        value={typed}
+        onChange={(event) => setTyped(event.currentTarget.value)}
+        w={{ base: "100%", xs: 220 }}
+      />
+    </Tooltip>
   );
 }

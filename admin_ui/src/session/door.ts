@@ -45,8 +45,17 @@ export async function logIn(email: string, password: string): Promise<Session> {
   return session;
 }
 
+const lastActs = new Set<() => Promise<unknown>>();
+
+/** What is done while the session can still do it. */
+export function beforeLogOut(act: () => Promise<unknown>): () => void {
+  lastActs.add(act);
+  return () => lastActs.delete(act);
+}
+
 /** `everywhere`: in other browsers, too. */
 export async function logOut(everywhere: boolean): Promise<void> {
+  await Promise.allSettled([...lastActs].map((act) => act()));
   await ask("DELETE", everywhere ? "/api/v1/sessions" : "/api/v1/session");
   channel.postMessage("out");
 }

@@ -2,7 +2,16 @@ import type { IconName } from "../parts/icons";
 import type { Session } from "../session/door";
 
 export interface Place {
-  to: "/overview" | "/tenants" | "/billing" | "/placement" | "/replicas" | "/pools" | "/bases" | "/audit";
+  to:
+    | "/overview"
+    | "/tenants"
+    | "/billing"
+    | "/placement"
+    | "/replicas"
+    | "/pools"
+    | "/bases"
+    | "/audit"
+    | "/settings";
   label: string;
   icon: IconName;
 }
@@ -20,6 +29,7 @@ const ALL: Entry[] = [
   { to: "/pools", label: "Pools", icon: "pools", needs: "read_pool_rules" },
   { to: "/bases", label: "Bases", icon: "bases", needs: "list_bases" },
   { to: "/audit", label: "Audit", icon: "audit", needs: "read_audit" },
+  { to: "/settings", label: "Settings", icon: "settings", needs: "list_tenants" },
 ];
 
 /** What the session may open. */

@@ -23,6 +23,7 @@ import { logOut } from "../session/door";
 import { useSession, useSessionWatch } from "../session/hooks";
 import { Finder } from "./finder";
 import { places } from "./places";
+import { Shortcuts } from "./shortcuts";
 import { TenantSwitcher } from "./tenant-switcher";
 
 export function Shell() {
@@ -60,6 +61,7 @@ export function Shell() {
                 <Icon name="search" />
               </ActionIcon>
             </Tooltip>
+            <Shortcuts />
             <ColorScheme />
             <Account email={session.admin.email} />
           </Group>
@@ -125,6 +127,9 @@ function Account({ email }: { email: string }) {
       </Menu.Target>
       <Menu.Dropdown>
         <Menu.Label>{email}</Menu.Label>
+        <Menu.Item component={Link} to="/settings">
+          Settings
+        </Menu.Item>
         {session.can.includes("change_password") && (
           <Menu.Item component={Link} to="/password">
             Change password…

@@ -45,6 +45,7 @@ SUB_COMMANDS = (
     SubCommand("replicas", "gateway.cli", "List, register, drain and remove replicas."),
     SubCommand("bases", "gateway.cli", "List bases, and move one to other weights."),
     SubCommand("audit", "gateway.cli", "Read and verify the audit log."),
+    SubCommand("doctor", "gateway.cli", "Find out why people can't reach the admin UI, or log in."),
 )
 
 

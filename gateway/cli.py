@@ -20,6 +20,7 @@ from gateway.command.api import CommandFailed, segment
 from gateway.command.audit import audit
 from gateway.command.bases import bases
 from gateway.command.billing import billing
+from gateway.command.doctor import doctor
 from gateway.command.keys import keys
 from gateway.command.leaving import leaving
 from gateway.command.limits import limits
@@ -63,6 +64,7 @@ app.add_typer(webhooks, name="webhooks")
 app.add_typer(replicas, name="replicas")
 app.add_typer(bases, name="bases")
 app.add_typer(audit, name="audit")
+app.command("doctor")(doctor)
 
 
 @app.command()

@@ -17,7 +17,7 @@ UI_FILES    = $(shell find $(UI)/src -type f ! -name schema.ts) $(wildcard $(UI)
 NODE_PATH   = $(if $(shell node -p 'process.versions.node.split(".")[0] >= 22' 2>/dev/null | grep true),,$(abspath $(BIN)):)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test verify lint fmt ui bench gpu-check venv clean
+.PHONY: help run test verify lint fmt ui screenshots bench gpu-check venv clean
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ fmt: $(STAMP)  ## put the code into shape
 	@$(BIN)/ruff format $(FILES)
 
 ui: $(UI_BUILT)  ## check and build the admin UI, when something of it changed
+
+screenshots: $(STAMP) ui  ## pictures of every page over the demo platform after a load (ARGS="--only keys,limits")
+	@$(BIN)/python -m tests.admin_ui.screenshots $(ARGS)
 
 bench: $(STAMP)  ## measure a replica, beside peers where named, or a running platform (ARGS="--help")
 	@$(BIN)/python -m deploy.bench $(ARGS)

@@ -23,6 +23,7 @@ from gateway.command.bases import bases
 from gateway.command.billing import billing
 from gateway.command.differences import differences
 from gateway.command.following import follow_changes
+from gateway.command.doctor import doctor
 from gateway.command.keys import keys
 from gateway.command.leaving import leaving
 from gateway.command.limits import limits
@@ -72,6 +73,7 @@ app.add_typer(placement, name="placement")
 app.command("changes")(follow_changes)
 app.add_typer(audit, name="audit")
 app.add_typer(attention, name="attention")
+app.command("doctor")(doctor)
 
 
 @app.command()

@@ -29,6 +29,8 @@ from prometheus_client.multiprocess import mark_process_dead
 from pydantic import SecretStr
 
 from gateway.config import Settings
+from gateway.oidc.settings import providers_of
+from gateway.public_url import PublicUrl
 from gateway.sockets import bound_connections
 from gateway.telemetry import METRICS_DIR
 
@@ -183,9 +185,10 @@ class Parent:
 
 
 def serve(settings: Settings, host: str, port: int, workers: int) -> None:
-    """Serve until SIGTERM or SIGINT. Raises `ServeError` when the port is taken or workers don't stay
-    alive."""
+    """Serve until SIGTERM or SIGINT. Raises `ServeError` when the port is taken, no browser could log in
+    under the public URL, or workers don't stay alive."""
     assert workers > 0
+    _check_way_in(settings)
     settings = settings.model_copy(update={"workers": workers})
     run_file(settings).parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -196,6 +199,17 @@ def serve(settings: Settings, host: str, port: int, workers: int) -> None:
         with _signals(parent):
             log.info("gateway_listening", host=host, port=listener.getsockname()[1], workers=workers)
             parent.run()
+
+
+def _check_way_in(settings: Settings) -> None:
+    """Before a worker is started: three that end one after the other would only say to look into a log."""
+    try:
+        providers_of(settings)
+    except ValueError as error:
+        raise ServeError(str(error)) from error
+    public = PublicUrl.parse(settings.public_url)
+    if not (public.is_secure or public.is_local):
+        log.warning("public_url_without_tls", public_url=settings.public_url)
 
 
 def run_file(settings: Settings) -> Path:

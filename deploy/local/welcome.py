@@ -33,9 +33,9 @@ def welcome(plan: Plan, admin: AdminLogin, tenants: Sequence[DemoTenant], second
         f"Motet is ready at {plan.public_url} after {seconds:.0f} s. Ctrl-C stops it.",
         f"State and logs: {plan.home.root}; all of the below: {plan.home.demo}",
         "",
-        f"  admin    {plan.public_url}/admin/",
+        f"  admin    {plan.public_url}/admin/  in a browser",
+        f"           log in as {admin.email}  password {admin.password}",
         f"           token {admin.token}",
-        f"           {admin.email}  password {admin.password}",
     ]
     for tenant in tenants:
         lines.append(f"  {tenant.name:<8} key {tenant.api_key}  adapters {', '.join(tenant.adapters)}")

@@ -27,7 +27,7 @@ from gateway.models import Admin
 from gateway.oidc import repository
 from gateway.oidc.flows import Begun, Flows
 from gateway.oidc.provider import Asked, Claims, Provider, Untrusted
-from gateway.oidc.settings import OidcProvider, check_providers, parse_providers, redirect_uri
+from gateway.oidc.settings import OidcProvider, providers_of, redirect_uri
 from gateway.principal import Role
 from gateway.public_url import PublicUrl
 
@@ -135,8 +135,7 @@ class LogIns:
 def open_log_ins(settings: Settings, db: Database, redis: Redis, admins: AdminAuthenticator) -> LogIns:
     """Raises ValueError for providers that can't work."""
     public = PublicUrl.parse(settings.public_url)
-    named = parse_providers(settings.oidc_providers)
-    check_providers(named, public)
+    named = providers_of(settings)
     providers = {each.id: Provider(each, redirect_uri(each, public)) for each in named}
     for each in named:
         log.info("oidc_provider", provider=each.id, redirect_uri=redirect_uri(each, public))

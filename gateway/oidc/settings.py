@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
+from gateway.config import Settings
 from gateway.principal import Role
 from gateway.public_url import PublicUrl
 
@@ -66,6 +67,14 @@ def parse_right(text: str) -> Right:
     if (role is Role.OPERATOR) != (tenant is None):
         raise ValueError(f"'{text}': operators are of no tenant, all other roles of one")
     return Right(role=role, tenant=tenant)
+
+
+def providers_of(settings: Settings) -> tuple[OidcProvider, ...]:
+    """Those that the settings name, fit for their public URL. Raises ValueError, which says what is wrong."""
+    public = PublicUrl.parse(settings.public_url)
+    providers = parse_providers(settings.oidc_providers)
+    check_providers(providers, public)
+    return providers
 
 
 def parse_providers(setting: SecretStr | None) -> tuple[OidcProvider, ...]:

@@ -3,9 +3,10 @@ behind it, an OpenID provider beside it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,22 @@ from playwright.sync_api import (
     expect,
     sync_playwright,
 )
+from pydantic import SecretStr
 
+from gateway.admin_auth.bootstrap import ensure_admin
 from gateway.admin_ui.build import FOLDER
-from tests.admin_ui.chromium import find_chromium
+from gateway.credentials import Peppers
+from gateway.db import Database
+from gateway.principal import Role
+from tests.admin_ui.places import Furnished, furnish
+from tests.admin_ui.programs import missing, need
 from tests.oidc_provider import OidcServer
 from tests.rig.rig import EMAIL, PASSWORD, Rig, Shape, running_rig
 
 ACTION_MS = 20_000  # beside other work, too
 expect.set_options(timeout=ACTION_MS)
 TENANT = "house-tenant"
+HARMLESS = ("data:", "about:")
 CSP_REPORTS = """
 window.motetViolations = [];
 document.addEventListener('securitypolicyviolation', (event) => {
@@ -58,7 +66,7 @@ def provider() -> Iterator[OidcServer]:
 @pytest.fixture(scope="session")
 def stack(demo_model_dir: Path, provider: OidcServer) -> Iterator[Rig]:
     if not (FOLDER / "index.html").exists():
-        _missing("the admin UI is not built: run `make ui`")
+        missing("the admin UI is not built: run `make ui`")
     roles = {
         "platform": "operator",
         "house-devs": f"developer@{TENANT}",
@@ -95,19 +103,11 @@ def new_tenant(admin: httpx.Client) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    chromium = find_chromium()
-    if chromium is None:
-        _missing("there is no chromium: apt-get install chromium")
+    chromium = need("chromium")
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield opened
         opened.close()
-
-
-def _missing(what: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(what)
-    pytest.skip(f"ADMIN UI NOT TESTED: {what}")
 
 
 @dataclass
@@ -137,6 +137,10 @@ class Watched:
         if not any(request.url.startswith(origin) for origin in self.origins):
             self.complaints.append(f"foreign: {request.url}")
 
+    def forgive(self, text: str) -> None:
+        """What the test caused on purpose."""
+        self.complaints = [each for each in self.complaints if text not in each]
+
     def found(self) -> list[str]:
         violations: list[str] = []
         if not self.page.is_closed():
@@ -153,21 +157,22 @@ class Ui:
     origins: set[str]
     watched: list[Watched] = field(default_factory=list)
 
-    def open(self, path: str = "/", *, expected: set[int] | None = None) -> Page:
+    def open(self, path: str = "/", *, expected: set[int] | None = None, clock: bool = False) -> Page:
+        """`clock`: the page's is the test's to move."""
         page = self.context.new_page()
         page.set_default_timeout(ACTION_MS)
         watched = Watched(page, self.origins, expected or set())
         watched.watch()
         self.watched.append(watched)
+        if clock:
+            page.clock.install()
         page.goto(f"{self.base_url}/admin{path}")
         return page
 
-    def log_in(self, path: str = "/", *, expected: set[int] | None = None) -> Page:
+    def log_in(self, path: str = "/", *, expected: set[int] | None = None, clock: bool = False) -> Page:
         """As the operator; how that looks, other tests say."""
-        url = f"{self.base_url}/api/v1/session"
-        answer = self.context.request.post(url, data={"email": EMAIL, "password": PASSWORD})
-        assert answer.status == 201, answer.text()
-        return self.open(path, expected=expected)
+        enter(self.context, self.base_url)
+        return self.open(path, expected=expected, clock=clock)
 
     def log_in_at_provider(self, person: str, path: str = "/") -> Page:
         page = self.open(path, expected={401})
@@ -176,7 +181,22 @@ class Ui:
         return page
 
 
-def _forget_attempts(redis_url: str) -> None:
+def enter(context: BrowserContext, base_url: str, email: str = EMAIL, password: str = PASSWORD) -> None:
+    answer = context.request.post(f"{base_url}/api/v1/session", data={"email": email, "password": password})
+    assert answer.status == 201, answer.text()
+
+
+def add_operator(stack: Rig, email: str, password: str = PASSWORD, *, must_change: bool = False) -> None:
+    async def make() -> None:
+        db = Database(stack.database.system, stack.database.system)
+        await ensure_admin(db, Peppers(SecretStr("p" * 32)), email, password, must_change=must_change)
+        await db.close()
+
+    with ThreadPoolExecutor(1) as thread:  # the browser's driver has this one's event loop
+        thread.submit(asyncio.run, make()).result()
+
+
+def forget_attempts(redis_url: str) -> None:
     """All tests come from one address, which has so many in five minutes."""
     with redis.Redis.from_url(redis_url) as client:
         for key in client.scan_iter("{motet-log-in}:*"):
@@ -192,11 +212,66 @@ def fill_log_in(page: Page, email: str = EMAIL, password: str = PASSWORD) -> Non
 @pytest.fixture
 def ui(stack: Rig, browser: Browser, provider: OidcServer, tenant: str) -> Iterator[Ui]:
     """With every complaint of every page at the end of the test."""
-    _forget_attempts(stack.redis_url)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.add_init_script(CSP_REPORTS)
-    opened = Ui(stack.base_url, context, {stack.base_url, provider.issuer, "data:", "about:"})
+    forget_attempts(stack.redis_url)
+    context = new_context(browser)
+    opened = Ui(stack.base_url, context, {stack.base_url, provider.issuer, *HARMLESS})
     yield opened
     found = [complaint for watched in opened.watched for complaint in watched.found()]
     context.close()
+    assert found == []
+
+
+def new_context(browser: Browser, **options: Any) -> BrowserContext:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+    context.add_init_script(CSP_REPORTS)
+    return context
+
+
+@pytest.fixture(scope="session")
+def furnished(admin: httpx.Client) -> Furnished:
+    return furnish(admin)
+
+
+@pytest.fixture(scope="session")
+def profiles(
+    stack: Rig, browser: Browser, admin: httpx.Client, furnished: Furnished
+) -> Iterator[Callable[[Role], BrowserContext]]:
+    """A browser profile for each role, logged in once: members of the furnished tenant, and an operator whom
+    no other test logs out."""
+    opened: dict[Role, BrowserContext] = {}
+
+    def profile(role: Role) -> BrowserContext:
+        if role not in opened:
+            forget_attempts(stack.redis_url)
+            email = f"{role.value.replace('_', '-')}@every-page.example"
+            if role is Role.OPERATOR:
+                add_operator(stack, email)
+            else:
+                members = f"/api/v1/tenants/{furnished.tenant}/members"
+                made = admin.post(members, json={"email": email, "role": role}).raise_for_status().json()
+                chosen = {"password": PASSWORD}
+                admin.put(f"{members}/{made['id']}/password", json=chosen).raise_for_status()
+            opened[role] = new_context(browser, reduced_motion="reduce")
+            enter(opened[role], stack.base_url, email)
+        return opened[role]
+
+    yield profile
+    for context in opened.values():
+        context.close()
+
+
+@pytest.fixture
+def as_role(stack: Rig, profiles: Callable[[Role], BrowserContext]) -> Iterator[Callable[[Role], Ui]]:
+    """Like `ui`, but logged in already."""
+    used: list[Ui] = []
+
+    def enter_as(role: Role) -> Ui:
+        used.append(Ui(stack.base_url, profiles(role), {stack.base_url, *HARMLESS}))
+        return used[-1]
+
+    yield enter_as
+    watched = [each for ui in used for each in ui.watched]
+    found = [complaint for each in watched for complaint in each.found()]
+    for each in watched:
+        each.page.close()
     assert found == []

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
-from pydantic import SecretStr
 
-from gateway.admin_auth.bootstrap import ensure_admin
-from gateway.credentials import Peppers
-from gateway.db import Database
-from tests.admin_ui.conftest import Ui, fill_log_in
+from tests.admin_ui.conftest import Ui, add_operator, enter, fill_log_in
 from tests.rig.rig import Rig
 
 Maker = Callable[..., dict[str, Any]]
@@ -93,26 +87,21 @@ def test_the_provider_lets_in_again_beside_the_page(ui: Ui, new_tenant: Maker) -
     expect(page.get_by_label("Tokens a minute", exact=True)).to_have_value("5 000")
 
 
-def test_logging_out_everywhere_ends_other_browsers(ui: Ui, stack: Rig, admin: httpx.Client) -> None:
-    page = ui.log_in("/tenants", expected={401})
+def test_logging_out_everywhere_ends_other_browsers_within_five_seconds(ui: Ui, stack: Rig) -> None:
+    page = ui.log_in("/tenants", expected={401}, clock=True)
+    expect(page.get_by_role("heading", name="Tenants")).to_be_visible()
     with httpx.Client(base_url=stack.base_url) as other:
         login = {"email": "operator@example.com", "password": "a pass phrase of the rig"}
         csrf = other.post("/api/v1/session", json=login).json()["csrf_token"]
         assert other.delete("/api/v1/sessions", headers={"x-csrf-token": csrf}).status_code == 204
         assert other.get("/api/v1/session").status_code == 401
+    page.clock.run_for(5_000)
     expect(page.get_by_role("dialog")).to_contain_text("Your session has ended")  # by itself
 
 
 def test_a_given_password_is_changed_first(ui: Ui, stack: Rig) -> None:
     email, given, chosen = "new@example.com", "the one that was given", "the one that she chose"
-
-    async def make() -> None:
-        db = Database(stack.database.system, stack.database.system)
-        await ensure_admin(db, Peppers(SecretStr("p" * 32)), email, given, must_change=True)
-        await db.close()
-
-    with ThreadPoolExecutor(1) as thread:  # the browser's driver has this one's event loop
-        thread.submit(asyncio.run, make()).result()
+    add_operator(stack, email, given, must_change=True)
     page = ui.open("/tenants", expected={401})
     fill_log_in(page, email, given)
     expect(page.get_by_role("heading", name="Change password")).to_be_visible()
@@ -134,6 +123,19 @@ def test_without_the_token_of_the_page_nothing_changes(ui: Ui, new_tenant: Maker
         {'content-type': 'application/json'}}); return [a.status, (await a.json()).code]; }"
     url = f"{ui.base_url}/api/v1/tenants/{made['id']}/suspend"
     assert page.evaluate(asked, url) == [403, "csrf_failed"]
+
+
+def test_a_token_of_the_session_before_is_exchanged_and_the_change_is_sent_once(
+    ui: Ui, new_tenant: Maker, admin: httpx.Client
+) -> None:
+    """Somebody logged in anew in another tab, which the page has not heard of."""
+    made = new_tenant()
+    page = ui.log_in(f"/tenants/{made['id']}/limits", expected={403})
+    page.get_by_label("Requests a minute").fill("42")
+    enter(ui.context, ui.base_url)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    assert admin.get(f"/api/v1/tenants/{made['id']}/limits").json()["requests_per_minute"] == 42
 
 
 def test_no_log_in_leads_out(ui: Ui) -> None:

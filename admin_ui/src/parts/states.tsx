@@ -35,7 +35,7 @@ export function Empty({
       </Title>
       {children}
       {command !== undefined && (
-        <Code block className="command">
+        <Code block className="command" tabIndex={0}>
           {command}
         </Code>
       )}

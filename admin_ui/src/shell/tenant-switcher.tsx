@@ -13,17 +13,18 @@ export function TenantSwitcher() {
   const { tenant } = useParams({ strict: false });
   const [typed, setTyped] = useState("");
   const [prefix] = useDebouncedValue(typed, WAIT_MS);
-  const found = useQuery({
-    queryKey: ["tenants", "switch", prefix],
-    queryFn: () =>
-      heard(api.GET("/api/v1/tenants", { params: { query: { limit: 20, name_prefix: prefix || null } } })),
-    placeholderData: keepPreviousData,
-  });
   const current = useQuery({
     queryKey: ["tenant", tenant],
     queryFn: async () =>
       heard(api.GET("/api/v1/tenants/{tenant}", { params: { path: { tenant: tenant ?? "" } } })),
     enabled: tenant !== undefined,
+  });
+  const wanted = prefix === current.data?.name ? "" : prefix; // what stands in the field is no search
+  const found = useQuery({
+    queryKey: ["tenants", "switch", wanted],
+    queryFn: () =>
+      heard(api.GET("/api/v1/tenants", { params: { query: { limit: 20, name_prefix: wanted || null } } })),
+    placeholderData: keepPreviousData,
   });
   const options = (found.data?.data ?? []).map((one) => ({ value: one.id, label: one.name }));
   if (current.data !== undefined && !options.some((one) => one.value === current.data.id)) {
@@ -37,7 +38,7 @@ export function TenantSwitcher() {
       data={options}
       value={tenant ?? null}
       filter={({ options: all }) => all}
-      onSearchChange={(text) => setTyped(text === current.data?.name ? "" : text)}
+      onSearchChange={setTyped}
       onChange={(id) => id !== null && void navigate({ to: "/tenants/$tenant", params: { tenant: id } })}
       nothingFoundMessage="No tenant begins with this."
       w={{ base: 160, xs: 220 }}

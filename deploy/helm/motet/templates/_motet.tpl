@@ -22,6 +22,9 @@
 {{- define "motet.gateway" -}}
 {{ include "motet.base" . }}
 - {name: MOTET_PUBLIC_URL, value: {{ .Values.publicUrl | quote }}}
+- {name: MOTET_TRUSTED_PROXIES, value: {{ .Values.trustedProxies | quote }}}
+- name: MOTET_OIDC_PROVIDERS
+  valueFrom: {secretKeyRef: {name: {{ .Values.secretName }}, key: oidc-providers, optional: true}}
 - name: MOTET_REPLICAS
   value: "{{ range $i := until (int .Values.engine.replicas) }}{{ if $i }},{{ end }}http://{{ $.Release.Name }}-engine-{{ $i }}.{{ $.Release.Name }}-engine:8090{{ end }}"
 {{ include "motet.secret" (dict "root" . "name" "MOTET_DATABASE_URL" "key" "database-url") }}

@@ -16,6 +16,7 @@ from gateway.principal import Role
 from gateway.roles import EVERYONE, roles_of
 
 TENANT: Final = "/api/v1/tenants/{tenant}"
+ADAPTER: Final = f"{TENANT}/adapters/{{name}}"
 PROOF_S: Final = 120.0
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -41,8 +42,54 @@ class Place:
 
 
 PLACES: Final = (
+    Place("overview", "/overview", "GET /api/v1/attention", ("", "Overview")),
     Place("tenants", "/tenants", "GET /api/v1/tenants", ("", "Tenants"), ("Create tenant…", "Find")),
     Place("tenant", "/tenants/{tenant}", f"GET {TENANT}", ("tenants", "{tenant_name}"), ("Suspend…",)),
+    Place("adapters", "/tenants/{tenant}/adapters", f"GET {TENANT}/adapters", ("tenant", "Adapters")),
+    Place(
+        "upload",
+        "/tenants/{tenant}/upload",
+        f"POST {TENANT}/uploads",
+        ("adapters", "Upload an adapter…"),
+    ),
+    Place(
+        "adapter",
+        "/tenants/{tenant}/adapters/{adapter}",
+        f"GET {ADAPTER}",
+        ("adapters", "{adapter}"),
+    ),
+    Place(
+        "version",
+        "/tenants/{tenant}/adapters/{adapter}/versions/1",
+        f"GET {ADAPTER}/versions/{{number}}",
+        ("adapter", "1"),
+    ),
+    Place(
+        "aliases",
+        "/tenants/{tenant}/adapters/{adapter}/aliases",
+        f"GET {ADAPTER}/aliases",
+        ("adapter", "Aliases"),
+        ("Create alias…",),
+    ),
+    Place(
+        "rollouts",
+        "/tenants/{tenant}/adapters/{adapter}/rollouts",
+        f"GET {ADAPTER}/rollouts",
+        ("adapter", "Rollouts"),
+    ),
+    Place(
+        "diff", "/tenants/{tenant}/adapters/{adapter}/diff", f"GET {ADAPTER}/versions", ("adapter", "Diff")
+    ),
+    Place("playground", "/tenants/{tenant}/playground", f"GET {TENANT}/models", ("tenant", "Playground")),
+    Place("requests", "/tenants/{tenant}/requests", f"GET {TENANT}/requests", ("tenant", "Requests")),
+    Place(
+        "request",
+        "/tenants/{tenant}/requests/{request}",
+        f"GET {TENANT}/requests/{{request_id}}",
+        ("requests", "{request}"),
+    ),
+    Place("usage", "/tenants/{tenant}/usage", f"GET {TENANT}/usage/summary", ("tenant", "Usage")),
+    Place("statement", "/tenants/{tenant}/billing", f"GET {TENANT}/billing/statement", ("tenant", "Billing")),
     Place("keys", "/tenants/{tenant}/keys", f"GET {TENANT}/keys", ("tenant", "Keys"), ("Create key…",)),
     Place(
         "key",
@@ -50,6 +97,20 @@ PLACES: Final = (
         f"GET {TENANT}/keys/{{key_id}}",
         ("keys", "{key_name}"),
         ("Rotate…", "Revoke…"),
+    ),
+    Place(
+        "members",
+        "/tenants/{tenant}/members",
+        f"GET {TENANT}/members",
+        ("tenant", "Members"),
+        ("Add member…",),
+    ),
+    Place(
+        "webhooks",
+        "/tenants/{tenant}/webhooks",
+        f"GET {TENANT}/webhooks",
+        ("tenant", "Webhooks"),
+        ("Create webhook…",),
     ),
     Place("limits", "/tenants/{tenant}/limits", f"GET {TENANT}/limits", ("tenant", "Limits")),
     Place(
@@ -59,8 +120,23 @@ PLACES: Final = (
         ("tenant", "Audit"),
         ("tenant.create",),
     ),
+    Place(
+        "tenant-settings",
+        "/tenants/{tenant}/settings",
+        f"GET {TENANT}/retention",
+        ("tenant", "Settings"),
+    ),
+    Place("months", "/billing", "GET /api/v1/billing/periods", ("", "Billing")),
+    Place("exports", "/billing/exports", "GET /api/v1/billing/exports", ("months", "Exports")),
+    Place("prices", "/billing/prices", "GET /api/v1/price-books", ("months", "Price book")),
+    Place("new-prices", "/billing/prices/new", "POST /api/v1/price-books", ("prices", "New version…")),
+    Place("placement", "/placement", "GET /api/v1/placement", ("", "Placement")),
     Place("replicas", "/replicas", "GET /api/v1/replicas", ("", "Replicas"), ("Drain…", "Show the API call")),
+    Place("pools", "/pools", "GET /api/v1/pool-rules", ("", "Pools")),
+    Place("bases", "/bases", "GET /api/v1/bases", ("", "Bases")),
     Place("audit", "/audit", "GET /api/v1/audit", ("", "Audit")),
+    Place("settings", "/settings", "GET /api/v1/session", ("", "Settings")),
+    Place("store", "/settings/store", "GET /api/v1/store", ("settings", "Object store"), ("Check…",)),
     Place("password", "/password", "PUT /api/v1/session/password", ("", "Account", "Change password…")),
 )
 BY_NAME: Final = {place.name: place for place in PLACES}

@@ -22,10 +22,12 @@ ANSWER_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to requests from number `first` on, as long as there are `times` left."""
+    """What happens to requests from number `first` on, as long as there are `times` left. With `method` only
+    its requests count."""
 
     first: int = 1
     times: int = 1_000_000
+    method: str = ""
     before: Callable[[], None] | None = None  # done before it is passed on
     after: Callable[[], None] | None = None  # done when the server has done it, before the answer
     status: int | None = None  # answered in the server's place
@@ -38,6 +40,7 @@ class Proxy:
     server: S3Server
     seen: list[str] = field(default_factory=list)  # method and path, in order
     fault: Fault | None = None
+    asker: int = 0  # the port of whose request met the fault last
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, fault: Fault | None = None) -> None:
@@ -46,12 +49,16 @@ class Proxy:
             self.seen.clear()
             self.fault = fault
 
-    def note(self, method: str, path: str) -> Fault | None:
+    def note(self, method: str, path: str, port: int) -> Fault | None:
         with self._lock:
             self.seen.append(f"{method} {path}")
-            fault, number = self.fault, len(self.seen)
-        if fault is None or not fault.first <= number < fault.first + fault.times:
-            return None
+            fault = self.fault
+            if fault is None or not method.startswith(fault.method):
+                return None
+            number = sum(each.startswith(fault.method) for each in self.seen)
+            if not fault.first <= number < fault.first + fault.times:
+                return None
+            self.asker = port
         return fault
 
     @property
@@ -64,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
     proxy: Proxy
 
     def do_any(self) -> None:
-        fault = self.proxy.note(self.command, self.path)
+        fault = self.proxy.note(self.command, self.path, self.client_address[1])
         body = self._body()
         if fault is not None:
             time.sleep(fault.delay_s)

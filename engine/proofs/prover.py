@@ -72,7 +72,7 @@ class Prover:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if self._stopped and task.cancelled():
-                raise _draining() from None
+                raise (_draining() if self._client.failure is None else _core_lost()) from None
             raise
         finally:
             task.cancel()
@@ -103,8 +103,7 @@ class Prover:
         except EngineError as error:
             if self._client.failure is None:
                 raise
-            # Maybe the adapter's doing: others are spared it, as they need not be where it was lost before.
-            raise unavailable("The engine core failed within the proof.", CORE_LOST, 60.0) from error
+            raise _core_lost() from error
 
     async def _run(self, proof: _Proof, *, longest: bool) -> None:
         """Adds checks until one fails."""
@@ -258,6 +257,11 @@ def _order(
 ) -> DenseOrder:
     wanted = [list(position) for position in served]
     return DenseOrder(path, [list(prompt) for prompt in prompts], wanted, shaken)
+
+
+def _core_lost() -> Exception:
+    """Maybe the adapter's doing: others are spared it, as they need not be where the core was lost before."""
+    return unavailable("The engine core failed within the proof.", CORE_LOST, 60.0)
 
 
 def _draining() -> Exception:

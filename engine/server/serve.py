@@ -171,6 +171,7 @@ class Replica:
 
     def _lost(self, reason: str) -> None:
         self._client.fail(reason)
+        self._prover.stop()  # also one that waits for nothing of the core just now
         self._http.config.timeout_graceful_shutdown = LOST_GRACE_S
         self._http.should_exit = True
 

@@ -10,164 +10,22 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 
-from adapters.base import BaseSpec
-from adapters.store import ObjectStore, open_store
-from deploy.bench.random_adapters import Recipe, write_adapter
-from gateway.catalog.lifecycle import Shelf
-from gateway.db import Database
-from gateway.store_checks.found import Found
-from gateway.store_checks.fsck import Fsck
 from tests.acceptance.conftest import Record, is_short
-from tests.churn import PARTS
-from tests.machine import Machine
-from tests.running_platform import RunningPlatform
-from tests.s3_proxy import Fault, Proxy, proxied
-from tests.s3_server import BUCKET, RunningS3
+from tests.s3_proxy import Fault
+from tests.store_rig import Rig, store_rig
 
-READY_S = 120.0
-HEALS_S = 90.0
 HONEST = {201, 503}
-RANK = 32  # some twenty megabytes: an upload in parts, a load in ranges
-
-
-class NoHints:
-    def prefetch(self, owner: Any, artefact: str) -> None: ...
-
-    def retire(self, owner: Any, artefact: str) -> None: ...
-
-
-@dataclass
-class Rig:
-    machine: Machine
-    s3: RunningS3
-    proxy: Proxy
-    store: ObjectStore  # straight, without the proxy
-    db: Database
-    folder: Path
-    base: BaseSpec
-    seed: int = 0
-    told: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def client(self) -> httpx.AsyncClient:
-        (key,) = (each["api_key"] for each in self.machine.demo["tenants"] if each["name"] == "acme")
-        return httpx.AsyncClient(
-            base_url=self.machine.base_url, headers={"authorization": f"Bearer {key}"}, timeout=300
-        )
-
-    @property
-    def owner(self) -> str:
-        return next(str(each["id"]) for each in self.machine.demo["tenants"] if each["name"] == "acme")
-
-    def parts(self) -> dict[str, bytes]:
-        """Of an adapter that was never uploaded."""
-        self.seed += 1
-        recipe = Recipe(10_000 + self.seed, rank=RANK, std=0.05)
-        folder = write_adapter(self.folder / str(self.seed), self.base, recipe)
-        return {part: (folder / part).read_bytes() for part in PARTS}
-
-    async def upload(self, name: str, files: dict[str, bytes]) -> httpx.Response | None:
-        """None when the connection broke."""
-        async with self.client as client:
-            try:
-                return await client.post(f"/v1/adapters/{name}/versions", files=files)
-            except httpx.HTTPError:
-                return None
-
-    async def until_taken(self, name: str, files: dict[str, bytes]) -> dict[str, Any]:
-        """As a client that comes again when it is told to."""
-        until = time.monotonic() + HEALS_S
-        while True:
-            answer = await self.upload(name, files)
-            if answer is not None and answer.status_code in (200, 201):
-                taken: dict[str, Any] = answer.json()
-                return taken
-            assert time.monotonic() < until, None if answer is None else answer.text
-            await asyncio.sleep(1)
-
-    async def ask(self, model: str) -> httpx.Response:
-        body = {"model": model, "prompt": "Once", "max_tokens": 4, "temperature": 0}
-        async with self.client as client:
-            return await client.post("/v1/completions", json=body)
-
-    async def until_it_answers(self, model: str) -> None:
-        until = time.monotonic() + HEALS_S
-        while (answer := await self.ask(model)).status_code != 200:
-            assert time.monotonic() < until, answer.text
-            await asyncio.sleep(0.5)
-
-    async def until_ready(self) -> None:
-        """The server and the workers are there again."""
-        self.proxy.begin()
-        if self.s3.process is None:
-            await asyncio.to_thread(self.s3.start)
-        await self.machine.until_ready(READY_S)
-
-    async def check(self, *, repair: bool) -> Found:
-        """As control does, but for the hour that it gives an upload."""
-        fsck = Fsck(self.db, Shelf(self.db, self.store, NoHints()), orphan_age_s=-60)
-        return await fsck.check(repair=repair, depth="full")
-
-    async def assert_whole(self, what: str) -> Found:
-        """What a check finds; after it has mended what it may, nothing."""
-        found = await self.check(repair=True)
-        assert found.missing + found.truncated + found.corrupt == 0, (what, found)
-        again = await self.check(repair=False)
-        assert again.faults == 0, (what, again)
-        return found
-
-    async def make_cold(self, artefact: str) -> None:
-        replica = self.machine.demo["engines"][0]
-        headers = {"authorization": f"Bearer {replica['token']}"}
-        async with httpx.AsyncClient(base_url=replica["url"], headers=headers, timeout=60) as engine:
-            gone = await engine.delete(f"/internal/adapters/{artefact}", params={"owner": self.owner})
-            assert gone.status_code == 202
-            until = time.monotonic() + 15
-            while True:
-                state = (await engine.get("/internal/state", params={"once": 1})).json()["stats"]
-                cached = list(self.machine.platform.home.rglob(f"*{artefact}*"))
-                if artefact not in state["host"] and not cached:
-                    return
-                assert time.monotonic() < until
-                await asyncio.sleep(0.2)
 
 
 @pytest.fixture
 async def rig(demo_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    (tmp_path / "s3").mkdir()
-    s3 = RunningS3(tmp_path / "s3")
-    s3.start()
-    keys = {
-        "AWS_ACCESS_KEY_ID": s3.server.access_key,
-        "AWS_SECRET_ACCESS_KEY": s3.server.secret_key,
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    for name, value in keys.items():
-        monkeypatch.setenv(name, value)
-    with proxied(s3.server) as (proxy, seen):
-        environment = {"MOTET_STORE_URL": f"s3://{BUCKET}/motet?endpoint={seen.endpoint}", **keys}
-        platform = RunningPlatform(
-            tmp_path / "home", demo_model_dir, "--workers", "1", environment=environment
-        )
-        platform.home.mkdir()
-        await asyncio.to_thread(platform.start)
-        machine = Machine(platform)
-        url = str(machine.demo["database_url"])
-        db = Database(url, url)
-        base = BaseSpec.from_dir(demo_model_dir, machine.demo["base_model"])
-        store = open_store(f"s3://{BUCKET}/motet?endpoint={s3.server.endpoint}")
-        yield Rig(machine, s3, proxy, store, db, tmp_path / "adapters", base)
-        await db.close()
-        await asyncio.to_thread(platform.stop)
-    s3.kill()
+    async with store_rig(demo_model_dir, tmp_path, monkeypatch, "--workers", "1") as made:
+        yield made
 
 
 async def test_store_faults(rig: Rig, record: Record) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from adapters.disk_cache import cached_file
@@ -180,8 +181,9 @@ def test_a_purge_leaves_nothing_and_says_what_holds_it(
     _ends_without_a_verdict(server)
 
 
+@pytest.mark.parametrize("moment", ["requests", "dense"])
 def test_a_core_that_ends_within_a_proof_is_told_from_one_that_had_ended(
-    start_engine: Callable[..., EngineServer],
+    start_engine: Callable[..., EngineServer], moment: str
 ) -> None:
     """It may be the adapter's doing, so whoever asked must not ask the next replica at once."""
     server = start_engine()
@@ -189,11 +191,19 @@ def test_a_core_that_ends_within_a_proof_is_told_from_one_that_had_ended(
     artefact = server.artefacts["pirate"]
     proof = threading.Thread(target=lambda: answers.append(prove(server, artefact, longest=True)))
     proof.start()
-    wait_for(lambda: _open_requests(server) > 0, 30)
+    if moment == "requests":
+        wait_for(lambda: _open_requests(server) > 0, 30)
+    else:  # the proof waits for its dense child, and for nothing of the core
+        wait_for(lambda: _dense_child(server), 60).suspend()
     os.kill(server.core_pid, signal.SIGKILL)
     proof.join(30)
     assert (answers[0].status_code, answers[0].json()["code"]) == (503, "core_lost")
     assert server.process.wait(30) != 0
+
+
+def _dense_child(server: EngineServer) -> psutil.Process | None:
+    children = psutil.Process(server.process.pid).children()
+    return next((each for each in children if "engine.dense_process" in each.cmdline()), None)
 
 
 def _ends_without_a_verdict(server: EngineServer) -> None:

@@ -7,7 +7,10 @@ import { PurgeButton, RestoreButton, RetireButton } from "./adapter-end";
 import { VersionState } from "./adapter-state";
 
 /** A tab's value is what follows the adapter's address; that of versions is the address itself. */
-const TABS = [{ value: "versions", label: "Versions", needs: null }] as const satisfies readonly {
+const TABS = [
+  { value: "versions", label: "Versions", needs: null },
+  { value: "limits", label: "Limits and placement", needs: "read_limits" },
+] as const satisfies readonly {
   value: string;
   label: string;
   needs: Adapter["can"][number] | null;
@@ -39,6 +42,7 @@ function AdapterFrame({ adapter }: { adapter: Adapter }) {
         calls={[
           { method: "GET", path: root },
           { method: "GET", path: `${root}/versions?limit=50` },
+          { method: "GET", path: `${root}/versions/${adapter.latest}/proof` },
         ]}
       >
         <Tabs

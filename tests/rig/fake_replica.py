@@ -119,6 +119,7 @@ class FakeReplica:
         app.router.add_post("/internal/proofs", self.prove)
         app.router.add_post("/internal/adapters/{artefact}/prefetch", self.hold)
         app.router.add_delete("/internal/adapters/{artefact}", self.forget)
+        app.router.add_get("/internal/adapters/{artefact}", self.look_for)
         app.router.add_get("/internal/state", self.state)
         app.router.add_get("/internal/journal", self.read_journal)
         app.router.add_get("/readyz", _nothing)
@@ -307,6 +308,10 @@ class FakeReplica:
         artefact = request.match_info["artefact"]
         self._lay(self.host - {artefact}, self.device - {artefact})
         return web.Response()
+
+    async def look_for(self, request: web.Request) -> web.Response:
+        held = request.match_info["artefact"] in self.host | self.device
+        return web.Response(status=200 if held else 404)
 
     def _lay(self, host: set[str], device: set[str]) -> None:
         if (host, device) != (self.host, self.device):

@@ -102,7 +102,7 @@ function RolloutLink({ alias, path }: OfAlias) {
         component={Link}
         to={`/tenants/${path.tenant}/adapters/${path.name}/rollouts/${alias.rollout}`}
         size="sm"
-        aria-label={`Rollout of ${alias.id}`}
+        aria-label={`Look at the rollout of ${alias.id}`}
       >
         Look
       </Anchor>

@@ -179,7 +179,7 @@ function Besides({ caption, diff, first, num, of, children }: BesidesProps) {
     return <Text size="sm">{of === 0 ? "Neither has any." : "Nothing differs."}</Text>;
   }
   return (
-    <Table.ScrollContainer minWidth={620}>
+    <Table.ScrollContainer minWidth={620} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
       <Table verticalSpacing={6}>
         <caption className="off-screen">{`${caption}, those that changed first`}</caption>
         <Table.Thead>

@@ -18,19 +18,24 @@ export function RolloutActions({ rollout }: { rollout: Rollout }) {
   const key = [...useAdapterKey(), "rollout", rollout.id];
   const changed = useAdapterChanged();
   const once = useOnce();
+  const [busy, setBusy] = useState(false);
   const [asking, setAsking] = useState<"promote" | "roll_back" | null>(null);
   const params = { path };
   const take = async (call: Promise<Rollout>) => {
     const now = await call;
+    await client.cancelQueries({ queryKey: key }); // an answer of before would take it back on the screen
     client.setQueryData(key, (before: Rollout | undefined) => ({ ...now, events: before?.events ?? null }));
-    await changed();
+    void changed();
   };
   const atOnce = (call: () => Promise<Rollout>) =>
     void once(async () => {
+      setBusy(true);
       try {
         await take(call());
       } catch (error) {
         notifications.show({ color: "red", message: failureOf(error).message });
+      } finally {
+        setBusy(false);
       }
     });
   const share = shareOf(rollout);

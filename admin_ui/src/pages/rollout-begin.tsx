@@ -28,18 +28,20 @@ export function BeginRollout({ alias: first, onClose }: { alias: string; onClose
   const navigate = useNavigate();
   const once = useOnce();
   const aliases = useAliasesToRollOut();
-  const [alias, setAlias] = useState(first);
+  const [wanted, setWanted] = useState(first);
   const [to, setTo] = useState<number | null>(null);
   const [steps, setSteps] = useState(STEPS);
   const [bounds, setBounds] = useState(BOUNDS);
   const [prompts, setPrompts] = useState("");
   useUnsaved(to !== null);
+  const from = aliases?.find((each) => each.alias === wanted) ?? aliases?.[0];
   const begin = useMutation({
     mutationFn: async () => {
-      if (to === null) {
-        throw new Failure(0, { detail: "Choose the version.", param: "to" });
+      if (from === undefined || to === null) {
+        const missing = from === undefined ? "alias" : "to";
+        throw new Failure(422, { detail: "Choose one.", param: missing });
       }
-      const body = { alias, to, steps, rollback_on: bounds, acceptance: acceptanceOf(prompts) };
+      const body = { alias: from.alias, to, steps, rollback_on: bounds, acceptance: acceptanceOf(prompts) };
       const params = { path };
       return heard(api.POST("/api/v1/tenants/{tenant}/adapters/{name}/rollouts", { params, body }));
     },
@@ -53,7 +55,6 @@ export function BeginRollout({ alias: first, onClose }: { alias: string; onClose
     event.preventDefault();
     void once(() => begin.mutateAsync().catch(() => {})); // what it failed for is shown
   };
-  const from = aliases.find((each) => each.alias === alias);
   const fieldOf = (param: string) => (failure?.param === param ? failure.message : null);
   return (
     <Modal opened onClose={onClose} title="Begin a rollout" size="lg">
@@ -64,13 +65,14 @@ export function BeginRollout({ alias: first, onClose }: { alias: string; onClose
               label="Alias"
               description="Of one version; under no other rollout"
               allowDeselect={false}
-              data={aliases.map((each) => ({
+              placeholder={aliases?.length === 0 ? "None can begin one now" : ""}
+              data={(aliases ?? []).map((each) => ({
                 value: each.alias,
                 label: `${each.alias} (version ${each.version})`,
               }))}
-              value={from === undefined ? null : alias}
+              value={from?.alias ?? null}
               error={fieldOf("alias")}
-              onChange={(chosen) => setAlias(chosen ?? first)}
+              onChange={(chosen) => setWanted(chosen ?? first)}
             />
             <VersionSelect
               label="New version"
@@ -95,11 +97,12 @@ export function BeginRollout({ alias: first, onClose }: { alias: string; onClose
               onChange={(event) => setPrompts(event.currentTarget.value)}
             />
           )}
-          <Warnings alias={alias} />
+          <Warnings alias={from?.alias} />
           <Summary from={from} to={to} steps={steps} bounds={bounds} name={path.name} />
-          {failure !== null && !["alias", "to", "steps", "acceptance"].includes(failure.param ?? "") && (
-            <Failed error={failure} />
-          )}
+          {failure !== null &&
+            !["alias", "to", "weights", "steps", "acceptance"].includes(failure.param ?? "") && (
+              <Failed error={failure} />
+            )}
           <Group justify="flex-end">
             <Button variant="default" onClick={onClose}>
               Cancel
@@ -115,7 +118,7 @@ export function BeginRollout({ alias: first, onClose }: { alias: string; onClose
 }
 
 /** Those that a rollout can begin with now; the first two hundred by name. */
-function useAliasesToRollOut(): Alias[] {
+function useAliasesToRollOut(): Alias[] | undefined {
   const path = useAdapterPath();
   const query = { limit: 200 };
   const read = useQuery({
@@ -123,7 +126,7 @@ function useAliasesToRollOut(): Alias[] {
     queryFn: () =>
       heard(api.GET("/api/v1/tenants/{tenant}/adapters/{name}/aliases", { params: { path, query } })),
   });
-  return (read.data?.data ?? []).filter((each) => each.can.includes("begin_rollout"));
+  return read.data?.data.filter((each) => each.can.includes("begin_rollout"));
 }
 
 /** Raises `Failure`, as the API would. */
@@ -138,7 +141,7 @@ function acceptanceOf(text: string): Schemas["Acceptance"] | null {
   }
 }
 
-function Warnings({ alias }: { alias: string }) {
+function Warnings({ alias }: { alias: string | undefined }) {
   return (
     <Alert color="yellow" p="xs" role="note">
       <Text size="sm">

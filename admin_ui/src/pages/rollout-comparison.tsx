@@ -73,7 +73,7 @@ export function Comparison({ rollout }: { rollout: Rollout }) {
   const { old, new: now } = rollout;
   return (
     <>
-      <Table.ScrollContainer minWidth={440}>
+      <Table.ScrollContainer minWidth={440} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
         <Table verticalSpacing={4}>
           <caption className="off-screen">Figures of the old and the new version</caption>
           <Table.Thead>
@@ -92,7 +92,7 @@ export function Comparison({ rollout }: { rollout: Rollout }) {
           <Table.Tbody>
             {ROWS.map((row) => (
               <Table.Tr key={row.name}>
-                <Table.Th scope="row" fw={400}>
+                <Table.Th scope="row" fw={400} className="figures">
                   {row.name}
                 </Table.Th>
                 <Table.Td ta="end" className="figures">

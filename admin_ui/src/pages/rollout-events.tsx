@@ -8,7 +8,7 @@ type Details = Record<string, unknown>;
 /** Oldest first: the way as it was gone. */
 export function RolloutEvents({ events }: { events: Event[] }) {
   return (
-    <Table.ScrollContainer minWidth={560}>
+    <Table.ScrollContainer minWidth={560} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
       <Table verticalSpacing="xs">
         <caption className="off-screen">What happened to this rollout, oldest first</caption>
         <Table.Thead>

@@ -7,7 +7,7 @@ import { isActive, type Rollout, type Step, spanText } from "./rollout-words";
 export function StepsOnTheWay({ rollout }: { rollout: Rollout }) {
   return (
     <Stack gap="sm">
-      <Table.ScrollContainer minWidth={300}>
+      <Table.ScrollContainer minWidth={300} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
         <Table verticalSpacing={4}>
           <caption className="off-screen">Steps of this rollout</caption>
           <Table.Thead>

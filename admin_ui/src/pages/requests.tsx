@@ -58,7 +58,7 @@ const COLUMNS: Column<Line>[] = [
 function RequestLink({ id }: { id: string }) {
   const tenant = useTenantId();
   return (
-    <Anchor component={Link} to={`/tenants/${tenant}/requests/${id}`} className="mono">
+    <Anchor component={Link} to={`/tenants/${tenant}/requests/${id}`} className="mono figures">
       {id}
     </Anchor>
   );

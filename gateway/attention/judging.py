@@ -41,7 +41,7 @@ def of_requests(found: Any, queue: QueueNow) -> Iterator[Finding]:
     if found.turned_away or waits:
         away = f" It turned {found.turned_away:,} away in five minutes." if found.turned_away else ""
         wait = "" if queue.wait_s is None else f", {queue.wait_s:.1f} s to get through"
-        told = f"{queue.waiting:,} requests wait for {queue.places:,} places{wait}.{away}"
+        told = f"Waiting: {_many(queue.waiting, 'request')} for {_many(queue.places, 'place')}{wait}.{away}"
         severity: Severity = "critical" if found.turned_away else "warning"
         yield Finding(kind="queue_growing", severity=severity, message=told)
 
@@ -61,7 +61,7 @@ def of_replicas(replicas: Sequence[ReplicaOut]) -> Iterator[Finding]:
             told = f"The breaker of {each.url} is {each.breaker}: it failed too often in a row."
             yield Finding(kind="replica_breaker_open", severity="warning", message=told, replica=each.id)
         if each.state == "draining":
-            told = f"{each.url} is being drained; {each.in_flight:,} requests run there."
+            told = f"{each.url} is being drained; running there: {_many(each.in_flight, 'request')}."
             yield Finding(kind="replica_draining", severity="notice", message=told, replica=each.id)
 
 
@@ -74,7 +74,7 @@ def of_store(store: StoreOut | None) -> Iterator[Finding]:
     if store is None:
         return
     if store.versions_lost:
-        told = f"The object store has lost {store.versions_lost:,} versions of adapters: they don't serve."
+        told = f"The object store has lost {_many(store.versions_lost, 'version')} of adapters: none serves."
         yield Finding(kind="store_lost_versions", severity="critical", message=told)
     last = store.last_check
     if last is not None and (last.state == "failed" or last.clean is False):
@@ -88,11 +88,11 @@ def of_ledger(found: Any, now: datetime) -> Iterator[Finding]:
         told = "Usage and statements are not complete: a worker or a replica has not told what it counted."
         yield Finding(kind="usage_behind", severity="warning", message=told, since=until)
     if found.unknown:
-        told = f"{found.unknown:,} attempts are in no sum: their replica has not told its count."
+        told = f"In no sum: {_many(found.unknown, 'attempt')} whose replica has not told its count."
         since = found.unknown_since
         yield Finding(kind="usage_unknown", severity="warning", message=told, since=since)
     if found.unpriced_tenants:
-        told = f"Usage of {found.unpriced_tenants:,} tenants has no price: no price book was in force."
+        told = f"Usage of {_many(found.unpriced_tenants, 'tenant')} has no price: no book was in force."
         since = found.unpriced_since
         yield Finding(kind="usage_unpriced", severity="notice", message=told, since=since)
 
@@ -143,3 +143,7 @@ def _version(row: Any) -> dict[str, Any]:
         "adapter": row.adapter,
         "version": row.number,
     }
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

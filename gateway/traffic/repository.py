@@ -67,7 +67,8 @@ _COARSEN = text(
     """  # noqa: S608  names are this file's
 )
 _FORGET = text("DELETE FROM request_minutes WHERE at < :before")
-_BRIEFLY = text(f"SELECT set_config('statement_timeout', '{MOST_MS}', true)")
+_BRIEFLY = text(f"SELECT set_config('statement_timeout', '{MOST_MS}', true), set_config('jit', 'off', true)")
+"""Compiling takes longer than it saves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

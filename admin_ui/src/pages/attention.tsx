@@ -59,6 +59,12 @@ function One({ finding }: { finding: Finding }) {
             {finding.message}
           </Anchor>
         )}
+        {finding.since != null && (
+          <Text span c="dimmed">
+            {" "}
+            <Moment at={finding.since} />
+          </Text>
+        )}
         {finding.tenant_name != null && !finding.kind.startsWith("budget") && (
           <Text span c="dimmed">
             {" "}
@@ -66,7 +72,6 @@ function One({ finding }: { finding: Finding }) {
           </Text>
         )}
       </Text>
-      {finding.since != null && <Moment at={finding.since} />}
     </Group>
   );
 }

@@ -47,7 +47,7 @@ export function OverviewPage() {
           </Title>
           <FindRequest />
         </Group>
-        <div className={all.isPlaceholderData ? "waiting" : ""} style={{ minHeight: 760 }}>
+        <div className={all.isPlaceholderData ? "waiting" : ""} style={{ minHeight: 700 }}>
           <Read of={all} what="the figures">
             {(found) => <Traffic of={found} onRange={choose} />}
           </Read>

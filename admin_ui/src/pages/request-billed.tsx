@@ -1,7 +1,6 @@
 import { Button, Card, Code, Group, Stack, Table, Text, Title } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { api, heard, type Schemas } from "../api/client";
-import { Failure } from "../api/failure";
 import { Count } from "../parts/figures";
 import { Failed, Read } from "../parts/states";
 import { isSignedBy } from "./receipt-signature";
@@ -16,21 +15,16 @@ const AGAIN_MS = 2_000;
 /** What the ledger says of it, and the receipt that says the same under a signature. */
 export function Billed({ story, tenant }: { story: Story; tenant: string }) {
   const id = story.request.id;
+  const reached = story.billed || story.attempts > 0; // else nothing is in the ledger
   const read = useQuery({
     queryKey: ["tenant", tenant, "receipt", id],
-    queryFn: async () => {
-      try {
-        const path = { tenant, request_id: id };
-        return await heard(
-          api.GET("/api/v1/tenants/{tenant}/usage/{request_id}/receipt", { params: { path } }),
-        );
-      } catch (error) {
-        if (error instanceof Failure && error.status === 404) {
-          return null; // it never came to a replica: nothing is in the ledger
-        }
-        throw error;
-      }
-    },
+    queryFn: () =>
+      heard(
+        api.GET("/api/v1/tenants/{tenant}/usage/{request_id}/receipt", {
+          params: { path: { tenant, request_id: id } },
+        }),
+      ),
+    enabled: reached,
     refetchInterval: (query) => (query.state.data?.status === "pending" ? AGAIN_MS : false),
   });
   return (
@@ -38,24 +32,30 @@ export function Billed({ story, tenant }: { story: Story; tenant: string }) {
       <Title order={3} size="h5" mb="sm">
         What it was billed
       </Title>
-      <Read of={read} what="the receipt">
-        {(receipt) =>
-          receipt === null ? (
-            <Text size="sm">Nothing: it is not in the ledger, for it never came to an answer.</Text>
-          ) : receipt.status === "pending" ? (
-            <Text size="sm" role="status">
-              Not known yet: its row is on its way to the ledger.
-            </Text>
-          ) : (
-            <Final receipt={receipt} story={story} tenant={tenant} />
-          )
-        }
-      </Read>
+      {reached ? (
+        <Read of={read} what="the receipt">
+          {(receipt) =>
+            receipt.status === "pending" ? (
+              <Text size="sm" role="status">
+                Not known yet: its row is on its way to the ledger.
+              </Text>
+            ) : (
+              <Final receipt={receipt} tenant={tenant} />
+            )
+          }
+        </Read>
+      ) : (
+        <Text size="sm">
+          {story.request.outcome === "replayed"
+            ? "Nothing: it got the answer of its first try, which was billed."
+            : "Nothing: it never came to a replica."}
+        </Text>
+      )}
     </Card>
   );
 }
 
-function Final({ receipt, story, tenant }: { receipt: Receipt; story: Story; tenant: string }) {
+function Final({ receipt, tenant }: { receipt: Receipt; tenant: string }) {
   const { billed } = receipt;
   return (
     <Stack gap="sm">
@@ -81,9 +81,6 @@ function Final({ receipt, story, tenant }: { receipt: Receipt; story: Story; ten
             <Row name="Outcome">{billed.outcome}</Row>
           </Table.Tbody>
         </Table>
-      )}
-      {story.request.outcome === "replayed" && (
-        <Text size="sm">Its first try was billed; this answer was not.</Text>
       )}
       <Code block className="command" tabIndex={0} aria-label="Receipt">
         {receipt.receipt ?? ""}

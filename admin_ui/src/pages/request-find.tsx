@@ -27,8 +27,9 @@ export function FindRequest({ tenant }: { tenant?: string }) {
           error={missed && id === undefined ? "There is no id of a request in this." : null}
           onChange={(event) => setTyped(event.currentTarget.value)}
           w={{ base: "100%", xs: 330 }}
+          flex="1 1 auto"
         />
-        <Button type="submit" variant="default">
+        <Button type="submit" variant="default" flex="none">
           Open
         </Button>
       </Group>

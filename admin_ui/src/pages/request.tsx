@@ -109,7 +109,7 @@ function About({ story, tenant }: { story: Story; tenant: string }) {
               {story.attempts > 1 && `, after ${story.attempts} attempts`}
             </Row>
           )}
-          {engine?.adapter_tier != null && (
+          {request.adapter !== null && engine?.adapter_tier != null && (
             <Row name="Its adapter lay">
               {engine.adapter_tier}; loading took <Duration ms={engine.adapter_load_ms ?? 0} />
             </Row>

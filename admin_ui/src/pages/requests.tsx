@@ -3,7 +3,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
 import { Duration } from "../parts/duration";
-import { Count, Moment, Mono } from "../parts/figures";
+import { Count, Moment } from "../parts/figures";
 import { TextFilter } from "../parts/filters";
 import { RangePicker } from "../parts/range";
 import type { Range, RangeSearch } from "../parts/range-search";
@@ -36,7 +36,7 @@ const COLUMNS: Column<Line>[] = [
   },
   { title: "Outcome", cell: (line) => <OutcomeBadge line={line} /> },
   { title: "Because of", cell: (line) => <Text size="sm">{line.refused_by ?? line.error_code ?? ""}</Text> },
-  { title: "Model", cell: (line) => <Mono>{line.model ?? "–"}</Mono> },
+  { title: "Model", cell: (line) => <span className="mono figures">{line.model ?? "–"}</span> },
   { title: "Took", end: true, cell: (line) => <Duration ms={line.total_ms} /> },
   {
     title: "In the queue",
@@ -58,7 +58,7 @@ const COLUMNS: Column<Line>[] = [
 function RequestLink({ id }: { id: string }) {
   const tenant = useTenantId();
   return (
-    <Anchor component={Link} to={`/tenants/${tenant}/requests/${id}`} className="mono">
+    <Anchor component={Link} to={`/tenants/${tenant}/requests/${id}`} className="mono figures">
       {id}
     </Anchor>
   );

@@ -42,7 +42,7 @@ export function TenantTraffic() {
         </Title>
         <RangePicker search={search} onChange={choose} />
       </Group>
-      <div className={all.isPlaceholderData ? "waiting" : ""} style={{ minHeight: 760 }}>
+      <div className={all.isPlaceholderData ? "waiting" : ""} style={{ minHeight: 700 }}>
         <Read of={all} what="the figures">
           {(found) => <Traffic of={found} onRange={choose} />}
         </Read>

@@ -119,7 +119,7 @@ function optionsOf(
     width,
     height,
     legend: { show: false },
-    padding: [8, 8, 0, 0],
+    padding: [8, 18, 0, 0],
     scales: {
       x: {
         range: () => {

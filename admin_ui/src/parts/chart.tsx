@@ -52,7 +52,7 @@ export function TimeChart(props: ChartProps) {
         </Title>
         <Button
           size="compact-xs"
-          variant="subtle"
+          variant="default"
           aria-label={`${title} as a ${asTable ? "chart" : "table"}`}
           onClick={() => setAsTable(!asTable)}
         >

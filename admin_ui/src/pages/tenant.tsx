@@ -18,6 +18,12 @@ const TABS = [
   { value: "audit", label: "Audit", needs: "read_audit" },
 ] as const;
 
+/** What tabs read that have no page of their own. */
+const CALLS: Record<string, string[]> = {
+  usage: ["/usage/summary?by=adapter&period=last_31_days", "/usage/shared-adapters?period=last_31_days"],
+  billing: ["/billing/periods", "/billing/statement?month=2026-11", "/billing/exports"],
+};
+
 export function TenantPage() {
   const tenant = useTenant();
   return (
@@ -40,6 +46,7 @@ function TenantFrame({ tenant }: { tenant: Tenant }) {
         { method: "GET", path: root },
         { method: "GET", path: `${root}/limits/now` },
         { method: "POST", path: `${root}/suspend`, body: { reason: "unpaid" } },
+        ...(CALLS[tab] ?? []).map((path) => ({ method: "GET", path: root + path })),
       ]}
     >
       <Tabs

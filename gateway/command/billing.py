@@ -106,7 +106,7 @@ def rerate(
     if as_json:
         show(told, as_json)
     else:
-        show_list(told["data"], ["tenant", "before", "after", "difference", "charges"], as_json)
+        show_list(told["data"], ["name", "before", "after", "difference", "charges"], as_json)
 
 
 @billing.command("preview-prices")
@@ -124,7 +124,7 @@ def preview_version(
     if as_json:
         show(told, as_json)
     else:
-        show_list(told["data"], ["tenant", "before", "after", "difference", "charges"], as_json)
+        show_list(told["data"], ["name", "before", "after", "difference", "charges"], as_json)
 
 
 @billing.command("reconcile")

@@ -2,7 +2,7 @@ import { Group, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
-import { Count, Moment } from "../parts/figures";
+import { Count, countText, Moment } from "../parts/figures";
 import { exactText } from "../parts/money";
 import { Empty } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
@@ -13,9 +13,9 @@ type Period = Schemas["PlatformPeriodOut"];
 const LOOK_MS = 15_000;
 const WHY: Record<NonNullable<Period["blocked"]>, string> = {
   incomplete: "usage of it may still be on its way",
-  stale: "some of it is not charged yet",
+  stale: "some usage up to its end is not charged yet",
   uncounted: "nobody knows the tokens of some requests yet; settled within a day",
-  unpriced: "some of it is from before the first price book version",
+  unpriced: "some usage up to its end has no price",
   different: "charges and ledger disagree: a fault",
 };
 
@@ -55,7 +55,7 @@ const COLUMNS: Column<Period>[] = [
     ),
   },
   {
-    title: "Not in it",
+    title: "Up to its end, in no sum",
     cell: (period) => <NotInIt period={period} />,
   },
 ];
@@ -83,14 +83,21 @@ export function BillingPeriods() {
 
 function NotInIt({ period }: { period: Period }) {
   const parts = [
-    [period.waiting_buckets, "quarters of an hour that are being charged"],
-    [period.unknown_requests, "requests that nobody could count"],
-    [period.unpriced_buckets, "quarters of an hour without a price"],
-  ] as const;
-  const some = parts.filter(([count]) => count > 0);
-  return (
-    <Text size="sm">
-      {some.length === 0 ? "–" : some.map(([count, what]) => `${count} ${what}`).join(", ")}
-    </Text>
-  );
+    counted(
+      period.waiting_buckets,
+      "quarter of an hour that is being charged",
+      "quarters that are being charged",
+    ),
+    counted(period.unknown_requests, "request that nobody could count", "requests that nobody could count"),
+    counted(
+      period.unpriced_buckets,
+      "quarter of an hour without a price",
+      "quarters of an hour without a price",
+    ),
+  ].filter((part) => part !== "");
+  return <Text size="sm">{parts.length === 0 ? "–" : parts.join(", ")}</Text>;
+}
+
+function counted(count: number, one: string, more: string): string {
+  return count === 0 ? "" : `${countText(count)} ${count === 1 ? one : more}`;
 }

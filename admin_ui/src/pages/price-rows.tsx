@@ -105,7 +105,7 @@ export function Differences({ of, currency }: { of: ReRating; currency: string }
           {of.data.map((each) => (
             <Table.Tr key={each.tenant}>
               <Table.Td>
-                <Mono>{each.tenant}</Mono>
+                <span title={each.tenant}>{each.name}</span>
               </Table.Td>
               {[each.before, each.after, each.difference].map((amount, place) => (
                 <Table.Td key={place} ta="end">

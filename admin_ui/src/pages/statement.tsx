@@ -4,7 +4,7 @@ import { Link, useSearch } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Count, countText, Moment, Mono } from "../parts/figures";
-import { exactText, isZero } from "../parts/money";
+import { alignedTexts, exactText } from "../parts/money";
 import { Empty, Read } from "../parts/states";
 import { WindowLine } from "../parts/window";
 import { ExportsOfTenant } from "./exports";
@@ -165,6 +165,8 @@ function NotInIt({ of }: { of: Statement }) {
 
 /** Exact amounts, so that who adds them up comes to the total. */
 function Lines({ of }: { of: Statement }) {
+  const amounts = alignedTexts([...of.lines.map((line) => line.amount), of.exact, of.rounding]);
+  const [exact, rounding] = amounts.slice(-2);
   return (
     <Table.ScrollContainer minWidth={760}>
       <Table verticalSpacing="xs">
@@ -186,15 +188,13 @@ function Lines({ of }: { of: Statement }) {
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
-          {of.lines.map((line) => (
-            <LineRow key={keyOf(line)} line={line} />
+          {of.lines.map((line, place) => (
+            <LineRow key={keyOf(line)} line={line} amount={amounts[place] ?? line.amount} />
           ))}
         </Table.Tbody>
         <Table.Tfoot>
-          <Foot name="Sum, exact">{of.exact}</Foot>
-          <Foot name={`Rounding, once, to what ${of.currency ?? "the currency"} has`}>
-            {isZero(of.rounding) ? "0" : of.rounding}
-          </Foot>
+          <Foot name="Sum, exact">{exact}</Foot>
+          <Foot name={`Rounding, once, to what ${of.currency ?? "the currency"} has`}>{rounding}</Foot>
           <Foot name={of.status === "closed" ? "Total" : "Total so far"}>
             {exactText(of.total, of.currency)}
           </Foot>
@@ -204,7 +204,7 @@ function Lines({ of }: { of: Statement }) {
   );
 }
 
-function LineRow({ line }: { line: Line }) {
+function LineRow({ line, amount }: { line: Line; amount: string }) {
   return (
     <Table.Tr>
       <Table.Td>
@@ -224,7 +224,7 @@ function LineRow({ line }: { line: Line }) {
         {line.unit_price}
       </Table.Td>
       <Table.Td ta="end" className="figures">
-        {line.amount}
+        {amount}
       </Table.Td>
     </Table.Tr>
   );

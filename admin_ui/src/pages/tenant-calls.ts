@@ -21,9 +21,14 @@ export function callsOf(tab: string, tenant: { id: string }): ApiCall[] {
       { method: "GET", path: `${root}/requests?outcome=refused` },
       { method: "GET", path: `${root}/requests/REQUEST` },
     ],
-    usage: [{ method: "GET", path: `${root}/usage?group_by=day` }],
+    usage: [
+      { method: "GET", path: `${root}/usage/summary?by=adapter&period=last_31_days` },
+      { method: "GET", path: `${root}/usage/shared-adapters?period=last_31_days` },
+    ],
     billing: [
-      { method: "GET", path: `${root}/billing/statement` },
+      { method: "GET", path: `${root}/billing/periods` },
+      { method: "GET", path: `${root}/billing/statement?month=2026-11` },
+      { method: "GET", path: `${root}/billing/exports` },
       { method: "POST", path: `${root}/billing/exports`, body: { period: "2026-11" } },
     ],
     playground: [

@@ -34,7 +34,7 @@ export function UsagePage() {
         aria-label="Whose use"
         data={[
           { value: "own", label: "What it used" },
-          { value: "shared", label: "What others used of its adapters" },
+          { value: "shared", label: "What others used" },
         ]}
         value={search.view ?? "own"}
         onChange={(value) => go({ view: value === "shared" ? "shared" : undefined })}

@@ -57,8 +57,13 @@ export function exactText(amount: string, currency: string | null): string {
   return currency === null ? amount : `${amount}\u00a0${currency}`;
 }
 
-export function isZero(amount: string): boolean {
-  return unitsOf(amount) === 0n;
+/** Exact amounts with as many decimals as the longest of them, so that their points stand under each other. */
+export function alignedTexts(amounts: string[]): string[] {
+  const places = Math.max(...amounts.map((amount) => amount.split(".")[1]?.length ?? 0));
+  return amounts.map((amount) => {
+    const [whole = "0", fraction = ""] = amount.split(".");
+    return places === 0 ? whole : `${whole}.${fraction.padEnd(places, "0")}`;
+  });
 }
 
 /** Whole units of 10⁻¹², as the server counts. */

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from gateway.billing.charging.rating import Bucket, Charge, Grain, Line, Quantity, Rate, billed_month
 from gateway.db import SystemRead, SystemWrite
-from gateway.models import BillingPeriod, UsageArrival, UsageCharge, UsageRollup, UsageUnpriced
+from gateway.models import BillingPeriod, Tenant, UsageArrival, UsageCharge, UsageRollup, UsageUnpriced
 
 LOCK: Final = 0x6D6F7462  # "motb": who charges and who closes a month, one after the other
 
@@ -169,14 +169,16 @@ async def buckets_between(session: SystemRead, tenant: UUID, start: datetime, en
     return [(tenant, bucket) for bucket in await session.scalars(query)]
 
 
-async def tenants_between(session: SystemRead, start: datetime, end: datetime) -> list[UUID]:
+async def tenants_between(session: SystemRead, start: datetime, end: datetime) -> dict[UUID, str]:
+    """Those with usage in [start, end), by id, with their names."""
     query = (
-        select(UsageRollup.tenant_id)
+        select(UsageRollup.tenant_id, Tenant.name)
+        .outerjoin(Tenant, Tenant.id == UsageRollup.tenant_id)  # a replica may name tenants that are none
         .where(UsageRollup.bucket >= start, UsageRollup.bucket < end)
         .distinct()
         .order_by(UsageRollup.tenant_id)
     )
-    return list(await session.scalars(query))
+    return {row.tenant_id: row.name or str(row.tenant_id) for row in await session.execute(query)}
 
 
 def _places(buckets: Iterable[Bucket]) -> dict[str, Any]:

@@ -38,15 +38,17 @@ class RatingOut(msgspec.Struct, frozen=True, kw_only=True):
     """What one tenant's usage in the window comes to, before and after."""
 
     tenant: UUID
+    name: str
     before: str
     after: str
     difference: str
     charges: int  # rows that are, or would be, appended
 
     @classmethod
-    def of(cls, tenant: UUID, before: int, difference: int, charges: int) -> RatingOut:
+    def of(cls, tenant: UUID, name: str, before: int, difference: int, charges: int) -> RatingOut:
         return cls(
             tenant=tenant,
+            name=name,
             before=amount_text(before),
             after=amount_text(before + difference),
             difference=amount_text(difference),

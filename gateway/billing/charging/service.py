@@ -93,6 +93,7 @@ class _ReRating:
     version: int
     book: Book
     id: UUID = field(default_factory=uuid7)
+    names: dict[UUID, str] = field(default_factory=dict)  # of the tenants it is about
 
 
 class ReRatings:
@@ -129,9 +130,10 @@ class ReRatings:
         async with self._db.system_reader() as session:
             tenants = await repository.tenants_between(session, wanted.start, wanted.end)
         if wanted.tenant is not None:
-            tenants = [tenant for tenant in tenants if tenant == wanted.tenant]
+            tenants = {tenant: name for tenant, name in tenants.items() if tenant == wanted.tenant}
         if len(tenants) > MAX_RERATED_TENANTS:
             raise Conflict(f"At most {MAX_RERATED_TENANTS} tenants at a time: name one.", param="tenant")
+        running.names = tenants
         found = [await self._of_tenant(running, TenantId(tenant)) for tenant in tenants]
         return ReRatingOut.of(None if wanted.dry_run else running.id, running.version, wanted, found)
 
@@ -166,7 +168,9 @@ async def _difference(
     buckets = set(await repository.buckets_between(session, tenant, wanted.start, wanted.end))
     before = await repository.charged(session, buckets)
     outcome = await _outcome(session, buckets, running.book, running.version)
-    told = RatingOut.of(tenant, total(before), total(outcome.charges), len(outcome.charges))
+    told = RatingOut.of(
+        tenant, running.names[tenant], total(before), total(outcome.charges), len(outcome.charges)
+    )
     return told, outcome.charges, buckets
 
 

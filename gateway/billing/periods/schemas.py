@@ -17,7 +17,8 @@ from gateway.paging import Page
 
 class PlatformPeriodOut(msgspec.Struct, frozen=True, kw_only=True):
     """A month of all tenants. `ended`: over and not closed; `blocked` says why, and null that it is about to
-    be. What is waiting, unknown or unpriced is in no amount."""
+    be. What is waiting, unknown or unpriced up to its end, of months before it too, is in no
+    amount."""
 
     month: str
     zone: Literal["UTC"] = "UTC"

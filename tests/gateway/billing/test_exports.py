@@ -108,6 +108,7 @@ async def test_csv_parquet_manifest_api_and_ledger_agree_exactly(bench: Bench, n
         shown = await report(bench.db, tenant, Asked(JANUARY, JANUARY.replace(day=31)))
         statement = await bench.statements.statement(tenant, JANUARY)
         cost = sum(units_of(row["BilledCost"]) for row in own)
+        assert shown.amount is not None
         assert cost == units_of(shown.amount) == units_of(statement.exact)
         assert cost == (await bench.charged(tenant))[3]
         tokens = sum(int(row["ConsumedQuantity"]) for row in own)

@@ -10,7 +10,8 @@ from sqlalchemy import delete, select
 from gateway.billing.charging.schemas import ReRatingIn
 from gateway.billing.money import units_of
 from gateway.billing.months import bucket_of, end_of, month_of
-from gateway.billing.periods.service import Blocked, invoice_id
+from gateway.billing.periods.blocked import Blocked
+from gateway.billing.periods.service import invoice_id
 from gateway.billing.statements.schemas import PeriodOut
 from gateway.models import BillingPeriod, BillingStatement, UsageArrival
 from gateway.principal import TenantId

@@ -10,6 +10,7 @@ from litestar.testing import TestClient
 from tests.gateway.conftest import Operator
 
 Client = TestClient[Any]
+NOWHERE = {"name": "nowhere", "reporting_zone": "Mars/Olympus"}
 
 
 def made(client: Client, operator: Operator, **fields: object) -> dict[str, Any]:
@@ -40,6 +41,17 @@ def test_a_tenant_is_made_listed_and_changed(client: Client, operator: Operator)
     assert log[0]["details"] == {"tokens_per_minute": None, "max_parallel": 4}
 
 
+def test_a_tenants_days_are_those_of_its_zone(client: Client, operator: Operator) -> None:
+    tenant = made(client, operator, reporting_zone="Asia/Kolkata")
+    url = f"/api/v1/tenants/{tenant['id']}"
+    told = client.get(f"{url}/usage", headers=operator.headers).json()
+    assert (tenant["reporting_zone"], told["zone"]) == ("Asia/Kolkata", "Asia/Kolkata")
+    client.patch(url, json={"reporting_zone": "Europe/Vienna"}, headers=operator.headers)
+    for path in ("usage", "usage/summary", "usage/shared-adapters"):
+        assert client.get(f"{url}/{path}", headers=operator.headers).json()["zone"] == "Europe/Vienna"
+    assert made(client, operator)["reporting_zone"] == "UTC"
+
+
 def test_lists_are_paged(client: Client, operator: Operator) -> None:
     first = made(client, operator)
     second = made(client, operator)
@@ -57,6 +69,8 @@ def test_what_can_not_be_is_refused(client: Client, operator: Operator) -> None:
         (client.patch(url, json={}, headers=operator.headers), 400),
         (client.patch(url, json={"max_parallel": 0}, headers=operator.headers), 400),
         (client.patch(url, json={"status": "deleted"}, headers=operator.headers), 400),
+        (client.patch(url, json={"reporting_zone": "+02:00"}, headers=operator.headers), 400),
+        (client.post("/api/v1/tenants", json=NOWHERE, headers=operator.headers), 400),
         (client.get(f"/api/v1/tenants/{uuid4()}", headers=operator.headers), 404),
         (client.get("/api/v1/tenants/not-a-uuid", headers=operator.headers), 404),
         (client.get("/api/v1/tenants?limit=0", headers=operator.headers), 400),

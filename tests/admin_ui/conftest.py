@@ -63,7 +63,7 @@ def stack(demo_model_dir: Path, provider: OidcServer) -> Iterator[Rig]:
         "house-devs": f"developer@{TENANT}",
         "house-viewers": f"viewer@{TENANT}",
     }
-    settings = {"OIDC_PROVIDERS": json.dumps([provider.settings(roles=roles)])}
+    settings = {"OIDC_PROVIDERS": json.dumps([provider.settings(roles=roles)]), "BASE_DIGESTS": ""}
     with running_rig(demo_model_dir, Shape(workers=1, settings=settings)) as rig:
         provider.redirect_uris.add(f"{rig.base_url}/api/v1/session/oidc/house/callback")
         yield rig

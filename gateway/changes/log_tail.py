@@ -39,9 +39,10 @@ class LogTail:
             entries = await repository.entries(session, after)
             told = await repository.told(session, after)
         complete = len(entries) <= MOST and len(told) <= MOST
-        fresh = [each for each in (*entries, *told) if each.id not in self._seen]
+        everything: list[Entry | Told] = [*entries, *told]
+        fresh = [each for each in everything if each.id not in self._seen]
         self._since = began
-        self._seen = dict.fromkeys(each.id for each in (*entries, *told))
+        self._seen = dict.fromkeys(each.id for each in everything)
         found = [change for each in fresh if (change := _change_of(each)) is not None]
         return sorted(found, key=lambda change: change.id), complete
 

@@ -75,7 +75,7 @@ def stack(demo_model_dir: Path, provider: OidcServer) -> Iterator[Rig]:
         "house-viewers": f"viewer@{TENANT}",
         "house-money": f"billing@{TENANT}",
     }
-    settings = {"OIDC_PROVIDERS": json.dumps([provider.settings(roles=roles)])}
+    settings = {"OIDC_PROVIDERS": json.dumps([provider.settings(roles=roles)]), "BASE_DIGESTS": ""}
     with running_rig(demo_model_dir, Shape(workers=1, settings=settings)) as rig:
         provider.redirect_uris.add(f"{rig.base_url}/api/v1/session/oidc/house/callback")
         yield rig

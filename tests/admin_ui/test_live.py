@@ -51,11 +51,12 @@ def until(events: Iterator[Event], wanted: Callable[[dict[str, Any]], bool]) -> 
     raise AssertionError("it ended before")
 
 
-def logged_in(stack: Rig) -> httpx.Client:
-    client = httpx.Client(base_url=stack.base_url, timeout=PATIENCE_S)
-    session = client.post("/api/v1/session", json={"email": EMAIL, "password": PASSWORD}).raise_for_status()
-    client.headers["x-csrf-token"] = session.json()["csrf_token"]
-    return client
+@contextmanager
+def logged_in(stack: Rig) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=stack.base_url, timeout=PATIENCE_S) as client:
+        session = client.post("/api/v1/session", json={"email": EMAIL, "password": PASSWORD})
+        client.headers["x-csrf-token"] = session.raise_for_status().json()["csrf_token"]
+        yield client
 
 
 def test_a_stream_tells_of_changes_and_ends_after_a_log_out_everywhere(stack: Rig, new_tenant: Maker) -> None:
@@ -122,8 +123,14 @@ def test_who_was_cut_off_goes_on_where_it_was(stack: Rig, admin: httpx.Client, n
             made = new_tenant()
             place = until(events, lambda each: each["tenant"] == made["id"])["id"]
         admin.patch(f"/api/v1/tenants/{made['id']}/limits", json={"max_parallel": 5}).raise_for_status()
-        for given in ({"headers": {"last-event-id": place}}, {"params": {"after": place}}):
-            with client.stream("GET", "/api/v1/changes", **given, timeout=PATIENCE_S) as answer:
+        given: list[tuple[dict[str, str], dict[str, str]]] = [
+            ({"last-event-id": place}, {}),
+            ({}, {"after": place}),
+        ]
+        for headers, params in given:
+            with client.stream(
+                "GET", "/api/v1/changes", headers=headers, params=params, timeout=PATIENCE_S
+            ) as answer:
                 events = parsed(answer)
                 assert next(events)[1]["complete"] is True
                 until(events, lambda each: (each["kind"], each["tenant"]) == ("limits", made["id"]))

@@ -131,7 +131,7 @@ def test_the_fleets_pages_are_accessible_in_both_themes_and_on_a_phone(
     page = ui.log_in("/placement")
     found: list[str] = []
     for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]  # one of two
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         for place in places:
             page.goto(f"{ui.base_url}/admin{place}")
             settled(page)
@@ -166,7 +166,7 @@ def test_a_replica_has_a_page_where_it_is_changed_and_removed(ui: Ui, admin: htt
     page = ui.log_in("/replicas", expected={404})
     page.get_by_role("link", name="127.0.0.8:8100").click()
     expect(page.get_by_role("heading", name="127.0.0.8:8100")).to_be_visible()
-    pools = page.get_by_role("textbox", name="It is in")
+    pools = page.get_by_role("combobox", name="It is in")
     pools.fill("long")
     pools.press("Enter")
     page.get_by_role("button", name="Save").click()

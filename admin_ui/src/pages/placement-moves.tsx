@@ -5,7 +5,7 @@ import { api, heard, type Schemas } from "../api/client";
 import { of } from "../live/fresh";
 import { useLook } from "../live/live";
 import { Empty, Read } from "../parts/states";
-import { Place, TIERS, TierMark } from "./tier";
+import { Address, TIERS, TierMark } from "./tier";
 
 type Move = Schemas["MoveOut"];
 
@@ -88,7 +88,7 @@ function MoveRow({ move }: { move: Move }) {
         )}
       </Table.Td>
       <Table.Td>
-        <Place url={move.replica} />
+        <Address url={move.replica} />
       </Table.Td>
       <Table.Td>{loaded ? "loaded" : "evicted"}</Table.Td>
       <Table.Td>

@@ -13,7 +13,7 @@ import { type Column, DataTable } from "../parts/table";
 import type { PlacementSearch } from "../routes/fleet";
 import { PlaceAdapter } from "./placement-edit";
 import { MovesCard } from "./placement-moves";
-import { shortUrl, TierLegend, TierMark } from "./tier";
+import { Address, shortUrl, TierLegend, TierMark } from "./tier";
 
 type Placed = Schemas["PlacedAdapter"];
 type Replica = Schemas["ReplicaOut"];
@@ -213,8 +213,8 @@ function Head({ replica }: { replica: Replica }) {
   const well = replica.health === "ready" && replica.state === "up";
   return (
     <Stack gap={0}>
-      <Anchor component={Link} to={`/replicas/${replica.id}`} size="xs" title={replica.url}>
-        <Mono>{shortUrl(replica.url)}</Mono>
+      <Anchor component={Link} to={`/replicas/${replica.id}`} size="xs">
+        <Address url={replica.url} />
       </Anchor>
       <Text size="xs" c={well ? "dimmed" : "red"} fw={400} className="figures">
         {well ? slots : replica.health === "ready" ? replica.state : replica.health}

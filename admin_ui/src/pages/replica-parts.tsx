@@ -52,8 +52,8 @@ export function Weights({ digest }: { digest: string | null }) {
 export function Used({ what, used, all }: { what: string; used: number | null; all: number | null }) {
   if (used === null || all === null || all === 0) {
     return (
-      <Text size="sm" c="dimmed">
-        not said
+      <Text size="sm" c={used === null ? "dimmed" : undefined} className="figures">
+        {used === null ? "not said" : countText(used)}
       </Text>
     );
   }

@@ -3,12 +3,12 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
 import { api, heard } from "../api/client";
 import { LiveBadge } from "../live/live";
-import { Count, Moment, Mono } from "../parts/figures";
+import { countText } from "../parts/figures";
 import { Page } from "../parts/page";
 import { Empty } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
 import { BreakerMark, DrainOrResume, DrainState, Health, type Replica, Used, Weights } from "./replica-parts";
-import { shortUrl } from "./tier";
+import { Address } from "./tier";
 
 const LOOK_MS = 5_000; // its load, which nobody is told of
 
@@ -16,36 +16,70 @@ const COLUMNS: Column<Replica>[] = [
   {
     title: "Replica",
     cell: (replica) => (
-      <Anchor component={Link} to={`/replicas/${replica.id}`} title={replica.url}>
-        <Mono>{shortUrl(replica.url)}</Mono>
-      </Anchor>
+      <>
+        <Anchor component={Link} to={`/replicas/${replica.id}`}>
+          <Address url={replica.url} />
+        </Anchor>
+        <Text size="xs" c="dimmed">
+          {replica.pools.join(", ")}
+        </Text>
+      </>
     ),
   },
   { title: "Health", cell: (replica) => <Health replica={replica} /> },
   { title: "State", cell: (replica) => <DrainState replica={replica} /> },
   { title: "Breaker", cell: (replica) => <BreakerMark replica={replica} /> },
-  { title: "Requests", end: true, cell: (replica) => <Count value={replica.in_flight} /> },
-  { title: "Tokens in flight", end: true, cell: (replica) => <Count value={replica.in_flight_tokens} /> },
+  {
+    title: "Load",
+    end: true,
+    cell: (replica) => (
+      <Two
+        first={countText(replica.in_flight, "requests")}
+        then={countText(replica.in_flight_tokens, "tokens")}
+      />
+    ),
+  },
   {
     title: "Its queue",
     end: true,
-    cell: (replica) =>
-      replica.waiting === null ? <Text size="sm">not said</Text> : <Count value={replica.waiting} />,
+    cell: (replica) => (
+      <Two
+        first={replica.waiting === null ? "not said" : countText(replica.waiting, "waiting")}
+        then={replica.waiting_tokens === null ? "" : countText(replica.waiting_tokens, "tokens")}
+      />
+    ),
   },
   {
-    title: "Slots",
-    cell: (replica) => <Used what="Slots" used={replica.adapters_in_slots} all={replica.num_slots} />,
+    title: "Adapters in slots",
+    cell: (replica) => (
+      <>
+        <Used what="Slots" used={replica.adapters_in_slots} all={replica.num_slots} />
+        <Text size="xs" c="dimmed" className="figures">
+          {countText(replica.adapters_in_memory)} in memory
+        </Text>
+      </>
+    ),
   },
-  { title: "Adapters in memory", end: true, cell: (replica) => <Count value={replica.adapters_in_memory} /> },
   {
     title: "KV blocks",
     cell: (replica) => <Used what="KV blocks" used={replica.kv_blocks_used} all={replica.kv_blocks} />,
   },
   { title: "Weights", cell: (replica) => <Weights digest={replica.base_digest} /> },
-  { title: "Pools", cell: (replica) => <Text size="sm">{replica.pools.join(", ")}</Text> },
-  { title: "Seen", cell: (replica) => <Moment at={replica.seen_at} /> },
   { title: "Actions", end: true, cell: (replica) => <DrainOrResume replica={replica} /> },
 ];
+
+function Two({ first, then }: { first: string; then: string }) {
+  return (
+    <>
+      <Text size="sm" className="figures">
+        {first}
+      </Text>
+      <Text size="xs" c="dimmed" className="figures">
+        {then}
+      </Text>
+    </>
+  );
+}
 
 export function ReplicasPage() {
   const search = useSearch({ from: "/inside/replicas" });

@@ -1,5 +1,5 @@
 import "./tier.css";
-import { Group, Text, Tooltip } from "@mantine/core";
+import { Group, Text } from "@mantine/core";
 import type { Schemas } from "../api/client";
 
 export type Tier = Schemas["Holder"]["tier"] | "store";
@@ -44,15 +44,16 @@ export function TierLegend() {
   );
 }
 
-/** What replicas are known by in narrow places; the whole URL on hover. */
+/** What replicas are known by in narrow places. */
 export function shortUrl(url: string): string {
   return url.replace(/^https?:\/\//, "");
 }
 
-export function Place({ url }: { url: string }) {
+/** On one line; the whole URL on hover. */
+export function Address({ url }: { url: string }) {
   return (
-    <Tooltip label={url}>
-      <code className="mono">{shortUrl(url)}</code>
-    </Tooltip>
+    <code className="address" title={url}>
+      {shortUrl(url)}
+    </code>
   );
 }

@@ -47,9 +47,7 @@ async def add(session: SystemWrite, member: Member) -> bool:
     return (await session.scalar(made.returning(Member.id))) is not None
 
 
-async def find(
-    session: SystemRead, tenant: TenantId, member: UUID, *, lock: bool = False
-) -> Found | None:
+async def find(session: SystemRead, tenant: TenantId, member: UUID, *, lock: bool = False) -> Found | None:
     """As the database has it now, whatever the session read before."""
     statement = (
         select(Member, Admin.email)

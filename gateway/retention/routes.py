@@ -17,7 +17,9 @@ RETENTION = "/api/v1/tenants/{tenant:uuid}/retention"
 
 
 @get(RETENTION, summary="How long things of a tenant are kept")
-async def get_retention(services: NamedDependency[Services], tenant: FromPath[UUID]) -> Response[RetentionOut]:
+async def get_retention(
+    services: NamedDependency[Services], tenant: FromPath[UUID]
+) -> Response[RetentionOut]:
     return _tagged(await services.retention.get(tenant))
 
 

@@ -160,9 +160,7 @@ class Webhooks:
             record(session, actor, Change("webhook.ping", str(endpoint_id), tenant))
         return DeliveryOut.of(delivery, told)
 
-    async def deliveries(
-        self, tenant: TenantId, endpoint_id: UUID, start: ById | None, limit: int
-    ) -> Sent:
+    async def deliveries(self, tenant: TenantId, endpoint_id: UUID, start: ById | None, limit: int) -> Sent:
         """Newest first. Raises `NotFound`."""
         async with self._db.tenant_reader(tenant) as session:
             endpoint = _existing(await repository.endpoint(session, tenant, endpoint_id))

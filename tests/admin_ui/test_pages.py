@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -50,8 +51,15 @@ def wide(page: Page) -> list[str]:
     return [f"{page.url} is wider than a phone"]
 
 
-def places(tenant: dict[str, Any], key: str) -> list[str]:
+def places(admin: httpx.Client, tenant: dict[str, Any]) -> list[str]:
     one = f"/tenants/{tenant['id']}"
+    root = f"/api/v1{one}"
+    key = admin.post(f"{root}/keys", json={"name": "a"}).json()["key"]["id"]
+    person = {"email": f"{uuid4().hex[:8]}@example.com", "role": "viewer"}
+    member = admin.post(f"{root}/members", json=person).json()["id"]
+    admin.post(f"{root}/members/{member}/tokens", json={"name": "t"}).raise_for_status()
+    hook = admin.post(f"{root}/webhooks", json={"url": "https://hooks.example.com/"}).json()["endpoint"]["id"]
+    admin.post(f"{root}/webhooks/{hook}/ping").raise_for_status()
     return [
         "/tenants",
         "/tenants?name=nobody-has-this",
@@ -60,6 +68,14 @@ def places(tenant: dict[str, Any], key: str) -> list[str]:
         f"{one}/keys/{key}",
         f"{one}/limits",
         f"{one}/audit",
+        f"{one}/playground",
+        f"{one}/members",
+        f"{one}/members/{member}",
+        f"{one}/webhooks",
+        f"{one}/webhooks/{hook}",
+        f"{one}/settings",
+        "/settings",
+        "/settings/store",
         "/replicas",
         "/audit",
         "/password",
@@ -72,14 +88,13 @@ def test_every_page_is_accessible_in_both_themes_and_on_a_phone(
     ui: Ui, admin: httpx.Client, new_tenant: Maker, scheme: str
 ) -> None:
     made = new_tenant(requests_per_minute=60)
-    key = admin.post(f"/api/v1/tenants/{made['id']}/keys", json={"name": "a"}).json()["key"]["id"]
     page = ui.open("/log-in", expected={404})
     page.emulate_media(color_scheme="light" if scheme == "light" else "dark", reduced_motion="reduce")
     found = violations(page)
     page.close()
     page = ui.log_in()
     page.emulate_media(color_scheme="light" if scheme == "light" else "dark", reduced_motion="reduce")
-    for place in places(made, key):
+    for place in places(admin, made):
         page.goto(f"{ui.base_url}/admin{place}")
         settled(page) if place != "/nowhere" else expect(page.get_by_role("alert")).to_be_visible()
         found += violations(page)
@@ -98,6 +113,11 @@ def test_every_dialog_is_accessible(ui: Ui, new_tenant: Maker) -> None:
         ("/tenants", "Create tenant…"),
         (f"/tenants/{made['id']}", "Suspend…"),
         (f"/tenants/{made['id']}/keys", "Create key…"),
+        (f"/tenants/{made['id']}/members", "Add member…"),
+        (f"/tenants/{made['id']}/webhooks", "Create webhook…"),
+        (f"/tenants/{made['id']}/settings", "Off-board…"),
+        ("/settings/store", "Check…"),
+        ("/settings", "Keyboard shortcuts"),
         ("/replicas", "Drain…"),
         ("/audit", "tenant.create"),
         ("/tenants", "Show the API call"),

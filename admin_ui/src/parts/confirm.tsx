@@ -11,8 +11,10 @@ interface Props {
   typed?: string;
   action: string;
   dangerous?: boolean;
+  /** Whether its effect is known by now: nobody agrees to what is still counted. */
+  ready?: boolean;
   field?: { label: string };
-  /** What else is chosen with it. */
+  /** What else is to be chosen. */
   children?: ReactNode;
   onConfirm: (text: string) => Promise<unknown>;
   onClose: () => void;
@@ -24,6 +26,7 @@ export function Confirm({
   typed,
   action,
   dangerous = true,
+  ready = true,
   field,
   children,
   onConfirm,
@@ -87,7 +90,7 @@ export function Confirm({
             <Button variant="default" onClick={onClose}>
               Cancel
             </Button>
-            <Button type="submit" color={dangerous ? "red.9" : undefined} loading={busy}>
+            <Button type="submit" color={dangerous ? "red.9" : undefined} loading={busy || !ready}>
               {action}
             </Button>
           </Group>

@@ -91,7 +91,6 @@ class PriceBook:
             raise NotFound("There is no such version of the price book.")
         return edition, edition.choose(used)
 
-
     async def cost_of(self, row: UsageLedger) -> Cost | None:
         """Of what it was billed, under the version that it names; None where it names none."""
         if row.price_book_version is None:

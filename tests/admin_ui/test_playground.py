@@ -18,6 +18,7 @@ from adapters.base import BaseSpec
 from tests.adapters.uploads import upload
 from tests.admin_ui.conftest import Ui
 from tests.admin_ui.test_keys import opens
+from tests.admin_ui.test_pages import violations
 from tests.rig.fake_replica import WORD
 from tests.rig.rig import Rig
 
@@ -154,13 +155,16 @@ def test_a_refusal_says_when_it_passes_and_what_to_copy_holds_no_key(
     expect(alert).to_contain_text(re.compile(r"It may pass at .+, in \d+\ss\."))
     expect(page.get_by_role("article").last).to_contain_text("Request")
     page.get_by_role("combobox", name="Model").fill("nobody-has-this")
+    page.keyboard.press("Tab")
     alert.get_by_role("button", name="Ask again").click()
     expect(page.get_by_role("article").last).to_contain_text(
         re.compile("Nobody has a model|requests_per_minute")
     )
 
+    assert violations(page) == []
     ui.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("combobox", name="Model").fill(stack.base_name)
+    page.keyboard.press("Tab")
     page.get_by_role("button", name="Copy as curl").click()
     curl = page.evaluate("navigator.clipboard.readText()")
     assert f"{stack.base_url}/v1/chat/completions" in curl

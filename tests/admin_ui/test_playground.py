@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -89,10 +90,9 @@ def test_two_models_stream_beside_each_other_by_a_key_that_is_gone_afterwards(
     assert HOSTILE in page.get_by_role("log").inner_text()
     assert page.evaluate("window.pwned") is None
 
-    assert [request.post_data_json["messages"][0]["content"] for request in sent] == [
-        "Speak as an otter."
-    ] * 2
-    assert {request.post_data_json["seed"] for request in sent} == {40}
+    bodies = [json.loads(request.post_data or "") for request in sent]
+    assert [body["messages"][0]["content"] for body in bodies] == ["Speak as an otter."] * 2
+    assert {body["seed"] for body in bodies} == {40}
     (secret,) = {request.all_headers()["authorization"].removeprefix("Bearer ") for request in sent}
     assert not any("cookie" in request.all_headers() for request in sent)
     assert secret.startswith("mt_")

@@ -17,6 +17,7 @@ from gateway.roles import EVERYONE, roles_of
 
 TENANT: Final = "/api/v1/tenants/{tenant}"
 ADAPTER: Final = f"{TENANT}/adapters/{{name}}"
+HOOK: Final = "https://hooks.example.com/motet"
 PROOF_S: Final = 120.0
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -106,11 +107,23 @@ PLACES: Final = (
         ("Add member…",),
     ),
     Place(
+        "member",
+        "/tenants/{tenant}/members/{member}",
+        f"GET {TENANT}/members/{{member_id}}",
+        ("members", "{email}"),
+    ),
+    Place(
         "webhooks",
         "/tenants/{tenant}/webhooks",
         f"GET {TENANT}/webhooks",
         ("tenant", "Webhooks"),
         ("Create webhook…",),
+    ),
+    Place(
+        "webhook",
+        "/tenants/{tenant}/webhooks/{webhook}",
+        f"GET {TENANT}/webhooks/{{endpoint_id}}",
+        ("webhooks", HOOK),
     ),
     Place("limits", "/tenants/{tenant}/limits", f"GET {TENANT}/limits", ("tenant", "Limits")),
     Place(
@@ -125,6 +138,7 @@ PLACES: Final = (
         "/tenants/{tenant}/settings",
         f"GET {TENANT}/retention",
         ("tenant", "Settings"),
+        ("Off-board…",),
     ),
     Place("months", "/billing", "GET /api/v1/billing/periods", ("", "Billing")),
     Place("exports", "/billing/exports", "GET /api/v1/billing/exports", ("months", "Exports")),
@@ -135,7 +149,7 @@ PLACES: Final = (
     Place("pools", "/pools", "GET /api/v1/pool-rules", ("", "Pools")),
     Place("bases", "/bases", "GET /api/v1/bases", ("", "Bases")),
     Place("audit", "/audit", "GET /api/v1/audit", ("", "Audit")),
-    Place("settings", "/settings", "GET /api/v1/session", ("", "Settings")),
+    Place("settings", "/settings", "GET /api/v1/session", ("", "Settings"), ("Keyboard shortcuts",)),
     Place("store", "/settings/store", "GET /api/v1/store", ("settings", "Object store"), ("Check…",)),
     Place("password", "/password", "PUT /api/v1/session/password", ("", "Account", "Change password…")),
 )
@@ -153,6 +167,9 @@ class Furnished:
     secret: str
     adapter: str
     request: str
+    member: str
+    email: str
+    webhook: str
 
     def fill(self, text: str) -> str:
         """`{tenant}` → its id."""
@@ -173,6 +190,11 @@ def furnish(admin: httpx.Client, name: str | None = None) -> Furnished:
     headers = {"authorization": f"Bearer {key['secret']}"}
     answer = admin.post("/v1/chat/completions", json=asked, headers=headers)
     assert answer.status_code == 200, answer.text
+    person = {"email": f"{uuid4().hex[:8]}@example.com", "role": "viewer"}
+    member = _made(admin.post(f"{root}/members", json=person))
+    _made(admin.post(f"{root}/members/{member['id']}/tokens", json={"name": "nightly"}))
+    hook = _made(admin.post(f"{root}/webhooks", json={"url": HOOK}))["endpoint"]
+    _made(admin.post(f"{root}/webhooks/{hook['id']}/ping"))
     return Furnished(
         tenant=made["id"],
         tenant_name=made["name"],
@@ -181,6 +203,9 @@ def furnish(admin: httpx.Client, name: str | None = None) -> Furnished:
         secret=key["secret"],
         adapter=adapter,
         request=answer.headers["x-request-id"],
+        member=member["id"],
+        email=person["email"],
+        webhook=hook["id"],
     )
 
 

@@ -134,7 +134,9 @@ def test_state_takes_actions_away(client: Client, operator: Operator) -> None:
     assert not {"change", "suspend", "resume", "create_key", "offboard"} & set(left)
 
 
-def test_rules_of_retention_are_edited_by_tag(client: Client, operator: Operator, made: dict[str, str]) -> None:
+def test_rules_of_retention_are_edited_by_tag(
+    client: Client, operator: Operator, made: dict[str, str]
+) -> None:
     path = f"{next(iter(made))}/retention"
     seen = client.get(path, headers=operator.headers).headers["etag"]
     first = {**operator.headers, "if-match": seen}

@@ -124,6 +124,12 @@ def test_models_come_whole_or_on_from_the_last(client: Client, owner: Owner) -> 
         assert client.get("/v1/models", params=query, headers=owner.headers).status_code == 400
 
 
+def test_an_account_sees_the_models_that_its_tenants_keys_could_use(client: Client, owner: Owner) -> None:
+    seen = client.get(f"/api/v1/tenants/{owner.tenant}/models", headers=owner.admin)
+    assert seen.status_code == 200
+    assert seen.json() == client.get("/v1/models", headers=owner.headers).json()
+
+
 async def test_keys_page_and_filter(client: Client, operator: Operator, tenant: TenantId) -> None:
     url = f"/api/v1/tenants/{tenant}/keys"
     made = [

@@ -29,7 +29,7 @@ export function callsOf(tab: string, tenant: { id: string }): ApiCall[] {
       { method: "GET", path: `${root}/billing/periods` },
       { method: "GET", path: `${root}/billing/statement?month=2026-11` },
       { method: "GET", path: `${root}/billing/exports` },
-      { method: "POST", path: `${root}/billing/exports`, body: { period: "2026-11" } },
+      { method: "POST", path: `${root}/billing/exports`, body: { month: "2026-11" } },
     ],
     playground: [
       { method: "GET", path: `${root}/models` },

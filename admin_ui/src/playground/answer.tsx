@@ -117,13 +117,17 @@ function Refused({ failure, onAgain }: { failure: Answer["failure"] & object; on
   const limit = refusal?.limit ?? null;
   const reason = REASONS[failure.code ?? ""];
   return (
-    <Alert color={failure.passing ? "yellow" : "red"} role="alert" title={failure.message}>
+    <Alert
+      color={failure.passing ? "yellow" : "red"}
+      role="alert"
+      title={failure.message}
+      styles={{ title: { color: "var(--mantine-color-text)" } }}
+    >
       <Stack gap="xs">
         {reason !== undefined && <Text size="sm">{reason}</Text>}
         {limit !== null && (
           <Text size="sm">
-            <Mono>{limit.limit_id}</Mono>: {String(limit.needed)} needed, {String(limit.available)} left of{" "}
-            {String(limit.limit)}.
+            The limit <Mono>{limit.limit_id}</Mono> was met.
           </Text>
         )}
         {refusal?.retryAt && <Again at={refusal.retryAt} />}

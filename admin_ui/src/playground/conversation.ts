@@ -112,7 +112,7 @@ export function useConversation(key: KeyInHand): Conversation {
     again: async (turn, side, settings) => {
       const place = turns.findIndex((one) => one.id === turn);
       const asked = turns[place];
-      const model = settings.models[side];
+      const model = settings.models[side] ?? asked?.answers[side]?.model;
       if (asked !== undefined && model !== undefined) {
         await answer(turn, side, bodyOf(settings, model, turns.slice(0, place), side, asked.prompt));
       }

@@ -44,8 +44,8 @@ export function Billed({ tenant, request }: { tenant: string; request: string })
         </>
       )}
       , <Count value={billed.output_tokens} unit="out" />.{" "}
-      <Cost amount={billed.amount} currency={billed.currency} />
-      {billed.tier !== null && billed.adapter !== null && <>. From {billed.tier}</>}
+      <Cost amount={billed.amount} currency={billed.currency} />.
+      {billed.tier !== null && billed.adapter !== null && <> The adapter lay in: {billed.tier}.</>}
     </Text>
   );
 }

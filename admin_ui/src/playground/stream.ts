@@ -27,9 +27,6 @@ export type Piece =
 
 interface LimitMet {
   limit_id: string;
-  limit: number | string;
-  needed: number | string;
-  available: number | string;
 }
 
 interface ErrorBody {

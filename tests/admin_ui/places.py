@@ -87,7 +87,7 @@ def furnish(admin: httpx.Client, name: str | None = None) -> Furnished:
     """Through the public API, as an operator."""
     made = _made(admin.post("/api/v1/tenants", json={"name": name or f"furnished-{uuid4().hex[:8]}"}))
     root = f"/api/v1/tenants/{made['id']}"
-    scopes = ["inference", "adapters:write", "usage:read"]
+    scopes = ["inference", "adapters:write"]  # no more than developers may give, who then see the key
     key = _made(admin.post(f"{root}/keys", json={"name": "production", "scopes": scopes}))
     adapter = "pirate"
     files = {part: (FILES / adapter / part).read_bytes() for part in (CONFIG, WEIGHTS)}

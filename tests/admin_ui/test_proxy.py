@@ -29,7 +29,7 @@ from tests.rig.rig import Rig
 
 PREFIX = "/x/motet"
 LIMIT_BYTES = 1024 * 1024
-READY_S = 120.0
+READY_S = 240.0
 TUS = {"tus-resumable": "1.0.0"}
 
 
@@ -46,7 +46,7 @@ class Proxied:
 @pytest.fixture(scope="module")
 def proxied(stack: Rig, provider: OidcServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     """One more gateway of the stack, which is told the outer URL, and nginx with our own file before it."""
-    need("nginx")
+    program = need("nginx")
     folder = tmp_path_factory.mktemp("proxied")
     inside, outside = free_port(), free_port()
     url = f"https://127.0.0.1:{outside}{PREFIX}"
@@ -61,7 +61,7 @@ def proxied(stack: Rig, provider: OidcServer, tmp_path_factory: pytest.TempPathF
     }
     provider.redirect_uris.add(f"{url}/api/v1/session/oidc/house/callback")
     make_certificate(folder)
-    command = nginx(folder, outside, inside)
+    command = [program, *nginx(folder, outside, inside)[1:]]
     config = folder / "nginx.conf"
     text = config.read_text()
     for ours, tests in (
@@ -77,14 +77,14 @@ def proxied(stack: Rig, provider: OidcServer, tmp_path_factory: pytest.TempPathF
         Child(ChildSpec("nginx", command, folder / "nginx.log")),
     ]
     try:
-        _wait_until_ready(f"{url}/readyz", folder)
+        _wait_until_ready(f"{url}/readyz", folder, children)
         yield Proxied(url, inside, settings, [])
     finally:
         for child in children:
             child.stop(10)
 
 
-def _wait_until_ready(url: str, folder: Path) -> None:
+def _wait_until_ready(url: str, folder: Path, children: list[Child]) -> None:
     deadline = time.monotonic() + READY_S
     with httpx.Client(verify=False, timeout=10) as client:
         while True:
@@ -94,6 +94,7 @@ def _wait_until_ready(url: str, folder: Path) -> None:
             except httpx.HTTPError:
                 pass
             said = "".join(tail(folder / name, 15) for name in ("gateway.log", "nginx.log", "error.log"))
+            assert all(child.returncode is None for child in children), said
             assert time.monotonic() < deadline, said
             time.sleep(0.2)
 

@@ -24,13 +24,13 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 class Place:
     """`path` and `way` may name fields of `Furnished`. `reads`: the route that the page is nothing without;
     who reaches it, may open the page. `way`: the page that leads there, then what is pressed, by its name;
-    the main navigation and the account menu stand on every page, which is "". `opens`: what opens
-    a dialog."""
+    the main navigation and the account menu stand on every page, which is "". Without a way it is a page of
+    the list in another state, which its address says. `opens`: what opens a dialog."""
 
     name: str
     path: str
     reads: str
-    way: tuple[str, ...]
+    way: tuple[str, ...] = ()
     opens: tuple[str, ...] = ()
 
     def allows(self, role: Role) -> bool:

@@ -85,12 +85,13 @@ def _served(url: str, insecure: bool) -> Iterator[Finding]:
     """What a browser finds there."""
     try:
         prefix = PublicUrl.parse(url).prefix
-        ready, said, _ = _get(url, "/readyz", insecure)
-        yield Finding(f"{url}/readyz", f"{ready} {said.decode(errors='replace').strip()[:500]}", ready == 200)
-        status, page, _ = _get(url, "/admin/", insecure)
     except ValueError as error:
         yield Finding("URL", str(error), good=False)
         return
+    try:
+        ready, said, _ = _get(url, "/readyz", insecure)
+        yield Finding(f"{url}/readyz", f"{ready} {said.decode(errors='replace').strip()[:500]}", ready == 200)
+        status, page, _ = _get(url, "/admin/", insecure)
     except (OSError, http.client.HTTPException) as error:
         yield Finding(url, f"can't be reached: {error}", good=False)
         return

@@ -26,13 +26,13 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 class Place:
     """`path` and `way` may name fields of `Furnished`. `reads`: the route that the page is nothing without;
     who reaches it, may open the page. `way`: the page that leads there, then what is pressed, by its name;
-    the main navigation and the account menu stand on every page, which is "". `opens`: what opens
-    a dialog."""
+    the main navigation and the account menu stand on every page, which is "". Without a way it is a page of
+    the list in another state, which its address says. `opens`: what opens a dialog."""
 
     name: str
     path: str
     reads: str
-    way: tuple[str, ...]
+    way: tuple[str, ...] = ()
     opens: tuple[str, ...] = ()
 
     def allows(self, role: Role) -> bool:
@@ -180,7 +180,7 @@ def furnish(admin: httpx.Client, name: str | None = None) -> Furnished:
     """Through the public API, as an operator."""
     made = _made(admin.post("/api/v1/tenants", json={"name": name or f"furnished-{uuid4().hex[:8]}"}))
     root = f"/api/v1/tenants/{made['id']}"
-    scopes = ["inference", "adapters:write", "usage:read"]
+    scopes = ["inference", "adapters:write"]  # no more than developers may give, who then see the key
     key = _made(admin.post(f"{root}/keys", json={"name": "production", "scopes": scopes}))
     adapter = "pirate"
     files = {part: (FILES / adapter / part).read_bytes() for part in (CONFIG, WEIGHTS)}

@@ -70,7 +70,7 @@ def test_a_role_finds_its_pages_and_nothing_that_is_refused(
 def _check_ways(page: Page, ui: Ui, furnished: Furnished, role: Role, start: str) -> None:
     """To the pages that one gets to from here."""
     for place in PLACES:
-        if place.way[0] != start or len(place.way) > 2:
+        if len(place.way) != 2 or place.way[0] != start:
             continue
         target = _named(page, start, furnished.fill(place.way[1]))
         if not place.allows(role):
@@ -176,7 +176,7 @@ def _call(route: Route) -> Call:
 
 
 def test_each_page_is_reached_from_another() -> None:
-    assert {place.way[0] for place in PLACES} - {""} <= set(BY_NAME)
+    assert {place.way[0] for place in PLACES if place.way} - {""} <= set(BY_NAME)
     assert len(BY_NAME) == len(PLACES)
 
 

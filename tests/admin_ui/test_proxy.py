@@ -17,7 +17,9 @@ from typing import Any
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, Response, expect
+from typer.testing import CliRunner
 
+from deploy.cli import build_app
 from deploy.local.children import Child, ChildSpec, tail
 from deploy.local.services import free_port
 from tests.admin_ui.conftest import HARMLESS, Ui, fill_log_in, forget_attempts, new_context
@@ -29,7 +31,7 @@ from tests.rig.rig import Rig
 
 PREFIX = "/x/motet"
 LIMIT_BYTES = 1024 * 1024
-READY_S = 120.0
+READY_S = 240.0
 TUS = {"tus-resumable": "1.0.0"}
 
 
@@ -46,7 +48,7 @@ class Proxied:
 @pytest.fixture(scope="module")
 def proxied(stack: Rig, provider: OidcServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     """One more gateway of the stack, which is told the outer URL, and nginx with our own file before it."""
-    need("nginx")
+    program = need("nginx")
     folder = tmp_path_factory.mktemp("proxied")
     inside, outside = free_port(), free_port()
     url = f"https://127.0.0.1:{outside}{PREFIX}"
@@ -61,7 +63,7 @@ def proxied(stack: Rig, provider: OidcServer, tmp_path_factory: pytest.TempPathF
     }
     provider.redirect_uris.add(f"{url}/api/v1/session/oidc/house/callback")
     make_certificate(folder)
-    command = nginx(folder, outside, inside)
+    command = [program, *nginx(folder, outside, inside)[1:]]
     config = folder / "nginx.conf"
     text = config.read_text()
     for ours, tests in (
@@ -77,14 +79,14 @@ def proxied(stack: Rig, provider: OidcServer, tmp_path_factory: pytest.TempPathF
         Child(ChildSpec("nginx", command, folder / "nginx.log")),
     ]
     try:
-        _wait_until_ready(f"{url}/readyz", folder)
+        _wait_until_ready(f"{url}/readyz", folder, children)
         yield Proxied(url, inside, settings, [])
     finally:
         for child in children:
             child.stop(10)
 
 
-def _wait_until_ready(url: str, folder: Path) -> None:
+def _wait_until_ready(url: str, folder: Path, children: list[Child]) -> None:
     deadline = time.monotonic() + READY_S
     with httpx.Client(verify=False, timeout=10) as client:
         while True:
@@ -94,6 +96,7 @@ def _wait_until_ready(url: str, folder: Path) -> None:
             except httpx.HTTPError:
                 pass
             said = "".join(tail(folder / name, 15) for name in ("gateway.log", "nginx.log", "error.log"))
+            assert all(child.returncode is None for child in children), said
             assert time.monotonic() < deadline, said
             time.sleep(0.2)
 
@@ -173,7 +176,8 @@ def test_assets_are_kept_for_ever_and_missing_ones_are_no_page(proxied: Proxied)
             asset = client.get(origin + name)
             assert (asset.status_code, "immutable" in asset.headers["cache-control"]) == (200, True)
         gone = client.get(origin + named[0] + ".js", headers={"accept": "text/html"})
-        assert (gone.status_code, gone.headers["content-type"]) == (404, "application/problem+json")
+        assert gone.status_code == 404
+        assert "json" in gone.headers["content-type"]
 
 
 def test_uploads_go_in_pieces_through_a_limit_on_bodies(
@@ -217,35 +221,34 @@ def test_a_stream_comes_frame_by_frame(proxied: Proxied, furnished: Furnished) -
     assert frames[-1] == "data: [DONE]"
 
 
-def test_a_wrong_public_url_is_refused_at_the_start_and_found_by_the_doctor(proxied: Proxied) -> None:
-    said = _motet(
-        proxied, "gateway", "--port", str(free_port()), MOTET_PUBLIC_URL="http://models.example.com"
-    )
-    assert said.returncode == 1
-    assert "codes to log in would come back without TLS" in said.stderr
-    said = _motet(proxied, "gateway", "--port", str(free_port()), MOTET_PUBLIC_URL="models.example.com")
-    assert said.returncode == 1
-    assert "MOTET_PUBLIC_URL is 'models.example.com': it takes a scheme" in said.stderr
-
-    good = _motet(proxied, "doctor", "--insecure")
-    assert good.returncode == 0, good.stdout + good.stderr
-    assert f"redirect_uri of house: {proxied.url}/api/v1/session/oidc/house/callback" in good.stdout
-    origin = proxied.url.removesuffix(PREFIX)
-    away = _motet(proxied, "doctor", "--insecure", "--url", f"{origin}/elsewhere", "--json")
-    assert away.returncode == 1
-    assert [each["what"] for each in json.loads(away.stdout) if not each["good"]]
-    inside = f"http://127.0.0.1:{proxied.port}"
-    wrong = _motet(proxied, "doctor", "--url", inside)
-    assert wrong.returncode == 1
-    assert f"the gateway was told the path '{PREFIX}', and browsers use ''" in wrong.stdout
-
-
-def _motet(proxied: Proxied, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "deploy.cli", *arguments],
-        env={**os.environ, **proxied.settings, **settings},
+def test_a_wrong_public_url_is_refused_at_the_start(proxied: Proxied) -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "deploy.cli", "gateway", "--port", str(free_port())],
+        env={**os.environ, **proxied.settings, "MOTET_PUBLIC_URL": "http://models.example.com"},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+    assert said.returncode == 1
+    assert "codes to log in would come back without TLS" in said.stderr
+
+
+def test_the_doctor_finds_what_is_wrong_with_it(proxied: Proxied) -> None:
+    code, said = _doctor(proxied, "--insecure")
+    assert code == 0, said
+    assert f"redirect_uri of house: {proxied.url}/api/v1/session/oidc/house/callback" in said
+    code, said = _doctor(proxied, "--url", f"http://127.0.0.1:{proxied.port}")
+    assert code == 1
+    assert f"the gateway was told the path '{PREFIX}', and browsers use ''" in said
+    code, said = _doctor(proxied)
+    assert code == 1
+    assert "can't be reached: [SSL: CERTIFICATE_VERIFY_FAILED]" in said
+    code, said = _doctor(proxied, "--insecure", "--json", "--url", proxied.url.replace(PREFIX, "/elsewhere"))
+    assert code == 1
+    assert [each["good"] for each in json.loads(said)].count(False) >= 1
+
+
+def _doctor(proxied: Proxied, *arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(build_app(["doctor"]), ["doctor", *arguments], env=proxied.settings)
+    return done.exit_code, done.output

@@ -25,7 +25,7 @@ from gateway.receipts.opening import receipt_keys
 from gateway.replicas.opening import data_keys
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-OF_A_FEATURE = {"registration_token", "metrics_token"}
+OF_A_FEATURE = {"registration_token", "metrics_token", "oidc_providers"}
 """Each turns something on that these ways of starting leave off."""
 
 

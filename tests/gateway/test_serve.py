@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from gateway.config import Settings
 from gateway.serve import SHARED_MEMORY, ServeError, environment, run_file, serve
@@ -150,3 +151,21 @@ def test_workers_that_can_not_start_end_the_gateway(settings: Settings, tmp_path
 def test_starting_takes_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", QUIET_IMPORT], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["started"]
+
+
+def test_a_public_url_that_lets_nobody_in_is_refused_before_a_worker_starts(settings: Settings) -> None:
+    corp = {
+        "id": "a",
+        "name": "A",
+        "issuer": "https://id.example.com",
+        "client_id": "c",
+        "client_secret": "s",
+    }
+    providers = json.dumps([corp])
+    for change, why in (
+        ({"public_url": "models.example.com"}, "MOTET_PUBLIC_URL is 'models.example.com'"),
+        ({"public_url": "http://a.example", "oidc_providers": SecretStr(providers)}, "without TLS"),
+        ({"oidc_providers": SecretStr("{}")}, "MOTET_OIDC_PROVIDERS is not a list"),
+    ):
+        with pytest.raises(ServeError, match=why):
+            serve(settings.model_copy(update=change), "127.0.0.1", 0, 1)

@@ -33,5 +33,7 @@ export class Failure extends Error {
 }
 
 export function failureOf(error: unknown): Failure {
-  return error instanceof Failure ? error : new Failure(0, { detail: String(error) });
+  return error instanceof Failure
+    ? error
+    : new Failure(0, { detail: error instanceof Error ? error.message : String(error) });
 }

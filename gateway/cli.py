@@ -22,8 +22,8 @@ from gateway.command.audit import audit
 from gateway.command.bases import bases
 from gateway.command.billing import billing
 from gateway.command.differences import differences
-from gateway.command.following import follow_changes
 from gateway.command.doctor import doctor
+from gateway.command.following import follow_changes
 from gateway.command.keys import keys
 from gateway.command.leaving import leaving
 from gateway.command.limits import limits

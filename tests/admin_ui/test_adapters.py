@@ -14,7 +14,7 @@ from deploy.bench.random_adapters import Recipe, write_adapter
 from tests.admin_ui.bringing import Maker, choose, uploaded
 from tests.admin_ui.conftest import Ui
 from tests.admin_ui.spoiled import bad
-from tests.admin_ui.test_pages import settled, violations, wide
+from tests.admin_ui.looking import settled, too_wide, violations
 
 
 def test_a_version_is_retired_restored_and_purged(
@@ -106,7 +106,7 @@ def test_the_pages_of_an_adapter_are_accessible(
         settled(page)
         found += violations(page)
         page.set_viewport_size({"width": 390, "height": 844})
-        found += wide(page)
+        found += too_wide(page)
         page.set_viewport_size({"width": 1280, "height": 900})
     page.get_by_role("button", name="Purge adapter…").click()
     expect(page.get_by_role("dialog")).to_contain_text("Ends 1 version of")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from gateway.cli import app
 from tests.admin_ui.conftest import Ui
-from tests.admin_ui.test_pages import settled, violations
+from tests.admin_ui.looking import settled, violations
 from tests.rig.client import body_of
 from tests.rig.rig import Rig
 

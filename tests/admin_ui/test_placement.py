@@ -21,7 +21,7 @@ from gateway.cli import app
 from gateway.db import Database
 from gateway.principal import TenantId
 from tests.admin_ui.conftest import Ui
-from tests.admin_ui.test_pages import settled, violations, wide
+from tests.admin_ui.looking import settled, too_wide, violations
 from tests.gateway.placement.test_placements import add_adapter
 from tests.rig.rig import Rig
 
@@ -137,7 +137,7 @@ def test_the_fleets_pages_are_accessible_in_both_themes_and_on_a_phone(
             settled(page)
             found += violations(page)
             page.set_viewport_size({"width": 390, "height": 844})
-            found += wide(page)
+            found += too_wide(page)
             page.set_viewport_size({"width": 1280, "height": 900})
     assert found == []
 

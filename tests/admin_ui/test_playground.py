@@ -19,7 +19,7 @@ from adapters.base import BaseSpec
 from tests.adapters.uploads import upload
 from tests.admin_ui.conftest import Ui
 from tests.admin_ui.test_keys import opens
-from tests.admin_ui.test_pages import violations
+from tests.admin_ui.looking import violations
 from tests.rig.fake_replica import WORD
 from tests.rig.rig import Rig
 

@@ -28,7 +28,7 @@ from gateway.usage.event import UsageEvent
 from gateway.usage.repository import insert_events
 from gateway.usage.zones import zone_of
 from tests.admin_ui.conftest import Ui
-from tests.admin_ui.test_pages import settled, violations, wide
+from tests.admin_ui.looking import settled, too_wide, violations
 from tests.gateway.billing.conftest import usage
 from tests.rig.rig import Rig
 
@@ -134,7 +134,7 @@ def test_usage_of_a_zones_days_is_the_ledgers_however_it_is_summed(
     assert admin.get(f"/api/v1/tenants/{made['id']}").json()["reporting_zone"] == "Europe/Vienna"
     assert violations(page) == []
     page.set_viewport_size({"width": 390, "height": 844})
-    assert wide(page) == []
+    assert too_wide(page) == []
 
 
 def days() -> list[date]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -86,7 +86,7 @@ class Viewer:
     role: Role | None
 
     def can_adapter(self, row: AdapterRow) -> list[AdapterAction]:
-        without = self._never(ADAPTER_ACTIONS, row.adapter.name)
+        without = self._never(ADAPTER_ACTIONS.items(), row.adapter.name)
         if self.role is None:
             without |= _OF_ACCOUNTS
         if not row.is_there:
@@ -96,7 +96,7 @@ class Viewer:
         return allowed(ADAPTER_ACTIONS, self.role, without=without)
 
     def can_version(self, name: str, version: AdapterVersion) -> list[VersionAction]:
-        without = self._never(VERSION_ACTIONS, name)
+        without = self._never(VERSION_ACTIONS.items(), name)
         if version.state == VersionState.RETIRED:
             without |= {"read_proof", "prove", "retire"}
         else:
@@ -107,10 +107,10 @@ class Viewer:
 
     def can_of(self, actions: Mapping[Name, Call], adapter: str, without: Collection[str] = ()) -> list[Name]:
         """Of actions on what belongs to the adapter: its aliases, its rollouts."""
-        return allowed(actions, self.role, without={*without, *self._never(actions, adapter)})
+        return allowed(actions, self.role, without={*without, *self._never(actions.items(), adapter)})
 
-    def _never(self, actions: Mapping[str, Call], name: str) -> set[str]:
+    def _never(self, actions: Iterable[tuple[str, Call]], name: str) -> set[str]:
         """What a key's scopes and models rule out; an account's role has its own say."""
         if may(self.principal, Action.CHANGE, name):
             return set()
-        return {action for action, call in actions.items() if call.changes}
+        return {action for action, call in actions if call.changes}

@@ -215,9 +215,8 @@ def test_what_does_not_answer_as_asked_is_rejected_with_what_to_do(
     page.get_by_role("combobox", name="Once it is ready").click()
     page.get_by_role("option", name="no alias moves").click()
     page.get_by_role("button", name="Upload", exact=True).click()
-    expect(page.get_by_role("alert").filter(has_text="parrot@1 was rejected")).to_contain_text(
-        "Train on until"
-    )
+    rejected = page.get_by_role("alert").filter(has_text="parrot@1 was rejected")
+    expect(rejected).to_contain_text("Train on until", timeout=60_000)  # it answers 256 tokens first
     page.get_by_role("link", name="Open parrot@1 and its report").click()
     verdict = page.get_by_role("alert").filter(has_text="Rejected")
     for told in (

@@ -21,15 +21,20 @@ const COUNTED = 200; // versions that a confirmation counts
 const COUNTING = "Counting what it ends…";
 const NONE: Version[] = [];
 
-/** Reads anew what is shown of it, the adapter itself first: what is no longer there is then not asked for. */
-async function tellAll(client: QueryClient, tenant: string, name: string): Promise<void> {
+/** What is shown of it is read anew. `rest`: whether lists are, too; after a retirement they may be gone, and what
+ * takes their place asks by itself. A report is asked for when the version says that it may be. */
+async function tellAll(
+  client: QueryClient,
+  tenant: string,
+  name: string,
+  rest: "active" | "none",
+): Promise<void> {
   const one = ["tenant", tenant, "adapter", name];
+  const predicate = ({ queryKey }: { queryKey: readonly unknown[] }) => !queryKey.includes("proof");
   await client.invalidateQueries({ queryKey: one, exact: true });
-  await client.invalidateQueries({
-    queryKey: [...one, "version"],
-    predicate: (query) => !query.queryKey.includes("proof"),
-  });
-  await client.invalidateQueries({ queryKey: one });
+  await client.invalidateQueries({ queryKey: [...one, "version"], predicate });
+  await client.invalidateQueries({ queryKey: one, predicate, refetchType: rest });
+  await client.invalidateQueries({ queryKey: [...one, "version"], refetchType: "none" });
   await client.invalidateQueries({ queryKey: ["tenant", tenant, "adapters"] });
 }
 
@@ -71,7 +76,7 @@ function Retire({ name, version, onClose }: Props & { onClose: () => void }) {
           const params = { path: { tenant, name, number: version.version } };
           await heard(api.DELETE("/api/v1/tenants/{tenant}/adapters/{name}/versions/{number}", { params }));
         }
-        await tellAll(client, tenant, name);
+        await tellAll(client, tenant, name, "none");
       }}
       onClose={onClose}
     />
@@ -227,7 +232,7 @@ export function RestoreButton({ can, name, number }: RestoreProps) {
           }),
     );
     notifications.show({ message: told(made) });
-    await tellAll(client, tenant, name);
+    await tellAll(client, tenant, name, "active");
   };
   return (
     <>

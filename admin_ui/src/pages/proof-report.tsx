@@ -127,7 +127,8 @@ function OnWeights({ weights, acceptance }: OnWeightsProps) {
       </Group>
       <Text size="sm" c="dimmed" mb="sm">
         <Moment at={weights.proved_at} />, on weights <Mono>{weights.base_digest.slice(0, 16)}</Mono>, loaded
-        from {weights.tier} in <span className="figures">{numberText(weights.load_ms)}&nbsp;ms</span>, in all{" "}
+        {weights.tier === "" ? "" : ` from ${weights.tier}`} in{" "}
+        <span className="figures">{numberText(weights.load_ms)}&nbsp;ms</span>, in all{" "}
         <span className="figures">{numberText(weights.total_ms)}&nbsp;ms</span>
         {weights.longest ? ", at the longest context, too" : ""}.
       </Text>
@@ -206,7 +207,11 @@ function Answers({
                 <Table.Td className="breaks">
                   <Mono>{answer.expected}</Mono>
                 </Table.Td>
-                <Table.Td className="breaks">{answer.text}</Table.Td>
+                <Table.Td className="breaks">
+                  <Text size="sm" lineClamp={6}>
+                    {answer.text}
+                  </Text>
+                </Table.Td>
                 <Table.Td>
                   <Badge color={answer.passed ? "teal" : "red"}>
                     {answer.passed ? "as asked" : "not so"}

@@ -49,7 +49,7 @@ export function VersionPage() {
     <Read of={version} what="the version">
       {(found) => (
         <Stack>
-          <SimpleGrid cols={{ base: 1, lg: 2 }}>
+          <SimpleGrid cols={{ base: 1, lg: 2 }} style={{ alignItems: "start" }}>
             <About version={found} />
             {found.can.includes("read_proof") && (
               <Read of={proof} what="the report">

@@ -109,7 +109,7 @@ class Viewer:
         """Of actions on what belongs to the adapter: its aliases, its rollouts."""
         return allowed(actions, self.role, without={*without, *self._never(actions, adapter)})
 
-    def _never(self, actions: Mapping[str, Call], name: str) -> set[str]:
+    def _never(self, actions: Mapping[Name, Call], name: str) -> set[Name]:
         """What a key's scopes and models rule out; an account's role has its own say."""
         if may(self.principal, Action.CHANGE, name):
             return set()

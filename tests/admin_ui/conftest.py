@@ -24,6 +24,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from adapters.base import BaseSpec
+from deploy.bench.random_adapters import Recipe, write_adapter
 from gateway.admin_ui.build import FOLDER
 from tests.admin_ui.chromium import find_chromium
 from tests.oidc_provider import OidcServer
@@ -89,6 +91,25 @@ def new_tenant(admin: httpx.Client) -> Callable[..., dict[str, Any]]:
         return made
 
     return make
+
+
+@pytest.fixture(scope="session")
+def base(stack: Rig, demo_model_dir: Path) -> BaseSpec:
+    return BaseSpec.from_dir(demo_model_dir, stack.base_name)
+
+
+@pytest.fixture
+def folder(base: BaseSpec, tmp_path: Path) -> Path:
+    """A small one that a replica takes."""
+    return write_adapter(
+        tmp_path / "pirate", base, Recipe(3, rank=2, layers=[0], targets=["q_proj"], std=0.2)
+    )
+
+
+@pytest.fixture
+def large(base: BaseSpec, tmp_path: Path) -> Path:
+    """Of three chunks."""
+    return write_adapter(tmp_path / "large", base, Recipe(4, rank=32, std=0.05))
 
 
 @pytest.fixture(scope="session")

@@ -114,6 +114,7 @@ class FakeReplica:
         app.router.add_post("/internal/proofs", self.prove)
         app.router.add_post("/internal/adapters/{artefact}/prefetch", _nothing)
         app.router.add_delete("/internal/adapters/{artefact}", _nothing)
+        app.router.add_get("/internal/adapters/{artefact}", _none_here)
         app.router.add_get("/internal/state", self.state)
         app.router.add_get("/internal/journal", self.read_journal)
         app.router.add_get("/readyz", _nothing)
@@ -342,6 +343,11 @@ async def _send(response: web.StreamResponse, payload: dict[str, Any]) -> None:
 
 async def _nothing(_: web.Request) -> web.Response:
     return web.Response()
+
+
+async def _none_here(_: web.Request) -> web.Response:
+    """It never holds a byte of an adapter."""
+    return web.Response(status=404)
 
 
 def main() -> None:

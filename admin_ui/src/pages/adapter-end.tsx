@@ -21,8 +21,15 @@ const COUNTED = 200; // versions that a confirmation counts
 const COUNTING = "Counting what it ends…";
 const NONE: Version[] = [];
 
+/** Reads anew what is shown of it, the adapter itself first: what is no longer there is then not asked for. */
 async function tellAll(client: QueryClient, tenant: string, name: string): Promise<void> {
-  await client.invalidateQueries({ queryKey: ["tenant", tenant, "adapter", name] });
+  const one = ["tenant", tenant, "adapter", name];
+  await client.invalidateQueries({ queryKey: one, exact: true });
+  await client.invalidateQueries({
+    queryKey: [...one, "version"],
+    predicate: (query) => !query.queryKey.includes("proof"),
+  });
+  await client.invalidateQueries({ queryKey: one });
   await client.invalidateQueries({ queryKey: ["tenant", tenant, "adapters"] });
 }
 
@@ -118,7 +125,8 @@ function Purge({ can, name, version, onClose }: Props & { onClose: () => void })
           to: `/tenants/${tenant}/adapters/${name}/purge`,
           search: version === undefined ? {} : { version: version.version },
         } as never);
-        await tellAll(client, tenant, name);
+        client.removeQueries({ queryKey: ["tenant", tenant, "adapter", name] });
+        await client.invalidateQueries({ queryKey: ["tenant", tenant, "adapters"] });
       }}
       onClose={onClose}
     />

@@ -12,6 +12,7 @@ const TABS = [
   { value: "aliases", label: "Aliases", needs: "list_aliases" },
   { value: "rollouts", label: "Rollouts", needs: "list_rollouts" },
   { value: "diff", label: "Diff", needs: "compare" },
+  { value: "limits", label: "Limits and placement", needs: "read_limits" },
 ] as const satisfies readonly {
   value: string;
   label: string;
@@ -20,7 +21,14 @@ const TABS = [
 
 /** What a tab asks for, beside the frame's own. */
 const CALLS: Record<string, ApiCall[]> = {
-  versions: [{ method: "GET", path: "/versions?limit=50" }],
+  versions: [
+    { method: "GET", path: "/versions?limit=50" },
+    { method: "GET", path: "/versions/1/proof" },
+  ],
+  limits: [
+    { method: "GET", path: "/limits" },
+    { method: "GET", path: "/placement" },
+  ],
   aliases: [
     { method: "GET", path: "/aliases" },
     { method: "PUT", path: "/aliases/live", body: { weights: { 1: 95, 2: 5 } } },

@@ -2,6 +2,7 @@ import { Button, Table, Title } from "@mantine/core";
 import { useState } from "react";
 import type { Schemas } from "../api/client";
 import { numberText } from "../parts/figures";
+import { Scrolls } from "../parts/scrolls";
 
 type Module = Schemas["ModuleFigures"];
 
@@ -14,7 +15,7 @@ export function ModuleTable({ modules }: { modules: Module[] }) {
       <Title order={4} size="h5" mt="md" mb="xs">
         Rank and scale of {each ? "each module" : "its modules"}
       </Title>
-      <Table.ScrollContainer minWidth={640}>
+      <Scrolls minWidth={640} what="Modules">
         <Table>
           <caption className="off-screen">Modules</caption>
           <Table.Thead>
@@ -46,7 +47,7 @@ export function ModuleTable({ modules }: { modules: Module[] }) {
                 })}
           </Table.Tbody>
         </Table>
-      </Table.ScrollContainer>
+      </Scrolls>
       <Button size="xs" variant="default" onClick={() => setEach(!each)} aria-expanded={each}>
         {each ? "By kind of module" : `Show each of ${modules.length}`}
       </Button>

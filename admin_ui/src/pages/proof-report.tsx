@@ -2,6 +2,8 @@ import { Alert, Badge, Card, Group, SimpleGrid, Stack, Table, Text, Title } from
 import type { ReactNode } from "react";
 import type { Schemas } from "../api/client";
 import { Bytes, Count, Moment, Mono, numberText } from "../parts/figures";
+import { Scrolls } from "../parts/scrolls";
+import { Passed } from "../parts/states";
 import { fixOf } from "../uploading/fixes";
 import { Refusals } from "../uploading/refusals";
 import { ModuleTable } from "./proof-modules";
@@ -50,13 +52,13 @@ function Verdict({ proof }: { proof: Proof }) {
   }
   if (proof.state === "ready") {
     return (
-      <Alert color="teal" title="It passed, and may serve">
+      <Passed title="It passed, and may serve">
         Ready since <Moment at={proof.ready_at} absent="it was uploaded, before there were proofs" />.
-      </Alert>
+      </Passed>
     );
   }
   return (
-    <Alert color="blue" role="status" title="It is not proved yet">
+    <Alert color="blue" role="status" classNames={{ title: "plain" }} title="It is not proved yet">
       A replica loads it, compares it with the base and its dense form, and asks its acceptance prompts.
     </Alert>
   );
@@ -93,6 +95,7 @@ function Waiting({ waiting }: { waiting: Proof["waiting"][number] }) {
   return (
     <Alert
       color="blue"
+      classNames={{ title: "plain" }}
       role="status"
       title={waiting.running ? "A replica is at it" : "It waits for a replica"}
     >
@@ -128,7 +131,7 @@ function OnWeights({ weights, acceptance }: OnWeightsProps) {
         <span className="figures">{numberText(weights.total_ms)}&nbsp;ms</span>
         {weights.longest ? ", at the longest context, too" : ""}.
       </Text>
-      <Table.ScrollContainer minWidth={560}>
+      <Scrolls minWidth={560} what="Checks of the proof">
         <Table>
           <caption className="off-screen">Checks of the proof</caption>
           <Table.Thead>
@@ -162,7 +165,7 @@ function OnWeights({ weights, acceptance }: OnWeightsProps) {
             ))}
           </Table.Tbody>
         </Table>
-      </Table.ScrollContainer>
+      </Scrolls>
       {weights.acceptance !== null && (
         <Answers result={weights.acceptance} prompts={acceptance?.prompts ?? []} />
       )}
@@ -185,7 +188,7 @@ function Answers({
         Acceptance prompts: {percent(result.share)} of {result.num_prompts} answered as asked, at least{" "}
         {percent(result.minimum_share)} have to be
       </Title>
-      <Table.ScrollContainer minWidth={560}>
+      <Scrolls minWidth={560} what="Answers to acceptance prompts">
         <Table>
           <caption className="off-screen">Answers to acceptance prompts</caption>
           <Table.Thead>
@@ -213,7 +216,7 @@ function Answers({
             ))}
           </Table.Tbody>
         </Table>
-      </Table.ScrollContainer>
+      </Scrolls>
       {result.answers.length < result.num_prompts && (
         <Text size="sm" c="dimmed">
           {result.num_prompts - result.answers.length} more were not asked: too many had failed by then.

@@ -4,6 +4,7 @@ import { Link, useParams, useSearch } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
 import { Count, Moment, Mono } from "../parts/figures";
 import { Page } from "../parts/page";
+import { Scrolls } from "../parts/scrolls";
 import { Read } from "../parts/states";
 
 type Purge = Schemas["PurgeOut"];
@@ -65,6 +66,7 @@ function Progressing({ purge }: { purge: Purge }) {
       <Alert
         role="status"
         color={purge.state === "purged" ? "teal" : "blue"}
+        classNames={{ title: "plain" }}
         title={purge.state === "purged" ? "No byte is left" : "It goes on by itself"}
       >
         <Text size="sm">
@@ -102,7 +104,7 @@ function OneVersion({ version }: { version: Purge["versions"][number] }) {
         <Moment at={version.purged_at} absent="not yet" />.
       </Text>
       {version.replicas.length > 0 && (
-        <Table.ScrollContainer minWidth={480}>
+        <Scrolls minWidth={480} what={`Replicas of version ${version.version}`}>
           <Table>
             <caption className="off-screen">Replicas of version {version.version}</caption>
             <Table.Thead>
@@ -128,7 +130,7 @@ function OneVersion({ version }: { version: Purge["versions"][number] }) {
               ))}
             </Table.Tbody>
           </Table>
-        </Table.ScrollContainer>
+        </Scrolls>
       )}
     </Card>
   );

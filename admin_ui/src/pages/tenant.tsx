@@ -38,6 +38,7 @@ function TenantFrame({ tenant }: { tenant: Tenant }) {
       calls={[
         { method: "GET", path: root },
         { method: "GET", path: `${root}/limits/now` },
+        { method: "GET", path: `${root}/adapters?limit=50` },
         { method: "POST", path: `${root}/suspend`, body: { reason: "unpaid" } },
       ]}
     >

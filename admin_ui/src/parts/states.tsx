@@ -80,6 +80,15 @@ export function Stale({ since, error }: { since: number; error: unknown }) {
   );
 }
 
+/** It went well. Green on green is too faint to read, so its title is plain. */
+export function Passed({ title, children }: { title: string; children?: ReactNode }) {
+  return (
+    <Alert color="teal" title={title} classNames={{ title: "plain" }}>
+      {children}
+    </Alert>
+  );
+}
+
 interface Asked<Data> {
   data: Data | undefined;
   error: unknown;

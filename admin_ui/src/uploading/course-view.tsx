@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
 import { bytesText } from "../parts/figures";
-import { Failed } from "../parts/states";
+import { Failed, Passed } from "../parts/states";
 import { type Course, isRunning, type Sending } from "./course";
 import { fixOf } from "./fixes";
 import { Refused } from "./refusals";
@@ -123,7 +123,11 @@ function Made({ tenant, made, before, onAnother }: MadeProps) {
   return (
     <>
       {before && (
-        <Alert color="yellow" title={`Identical to version ${version.version}`}>
+        <Alert
+          color="yellow"
+          classNames={{ title: "plain" }}
+          title={`Identical to version ${version.version}`}
+        >
           This adapter has a version of the same content (same digest) already. Nothing was stored, and no
           alias was moved.
         </Alert>
@@ -150,11 +154,11 @@ function Outcome({ version }: { version: Version }) {
   switch (version.state) {
     case "ready":
       return (
-        <Alert color="teal" title={`${version.id} is ready`}>
+        <Passed title={`${version.id} is ready`}>
           {version.aliases.length > 0
             ? `It answers as ${version.aliases.map((alias) => (alias === "live" ? version.adapter : `${version.adapter}@${alias}`)).join(", ")}.`
             : `It answers as ${version.id}; no alias points to it.`}
-        </Alert>
+        </Passed>
       );
     case "rejected":
       return (

@@ -9,6 +9,7 @@ const TOLD_MS = 250;
 const LEAST_MEASURED = 64 * 1024; // bytes that tell a rate
 const PAUSE_MS = 2_000;
 const MOST_TRIES = 60;
+const REFUSED = [400, 404, 413, 422];
 
 type Version = Schemas["VersionOut"];
 
@@ -52,7 +53,7 @@ export function useUploading(tenant: string): Uploading {
   useEffect(() => () => void sender.current?.stop(), []);
 
   const begin = async ({ name, alias, files, begun }: Wanted) => {
-    const { forget, Sender } = await import("./sender");
+    const { forget, Sender, Stopped } = await import("./sender");
     const total = files.reduce((sum, { file }) => sum + file.size, 0);
     const watch = watching(total, setCourse);
     sender.current = new Sender(tenant, watch);
@@ -62,8 +63,12 @@ export function useUploading(tenant: string): Uploading {
       await forget(tenant, files);
       setCourse({ step: "made", ...made });
     } catch (error) {
+      if (error instanceof Stopped) {
+        setCourse({ step: "idle" });
+        return;
+      }
       const failure = failureOf(error);
-      if (!failure.passing) {
+      if (REFUSED.includes(failure.status) || failure.code === "upload_taken") {
         await forget(tenant, files); // the gateway keeps nothing of what it refused
       }
       setCourse({ step: "failed", failure });
@@ -75,12 +80,7 @@ export function useUploading(tenant: string): Uploading {
     }
   };
 
-  const pause = async () => {
-    await sender.current?.stop();
-    sender.current = null;
-    await client.invalidateQueries({ queryKey: ["tenant", tenant, "uploads"] });
-    setCourse({ step: "idle" });
-  };
+  const pause = async () => sender.current?.stop();
 
   return { course, begin, pause, reset: () => setCourse({ step: "idle" }) };
 }

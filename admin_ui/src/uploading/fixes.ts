@@ -26,6 +26,25 @@ const FIXES: Record<string, string> = {
   loads: "Save it again from training, and upload it.",
 };
 
+const ALLOWED: Record<string, string> = {
+  base_mismatch: "an adapter of the base that is served here",
+  not_safetensors: "safetensors: pickles are never read",
+  header_malformed: "a file of safetensors, whole and unchanged",
+  bad_offsets: "tensors side by side that fill the file",
+  bad_dtype: "F32, F16 or BF16",
+  not_finite: "numbers only, no NaN and no infinity",
+  no_effect: "an adapter that changes the base's answers",
+  rank_mismatch: "the rank that the config says",
+  missing_pair: "both factors of each module",
+  unsupported_feature: "a plain LoRA of linear layers",
+  unknown_field: "fields of PEFT that are known here",
+};
+
+/** What the API would have taken in its place. */
+export function allowedOf(code: string | undefined): string {
+  return ALLOWED[code ?? ""] ?? "what the API's documentation says of uploads";
+}
+
 export function fixOf(code: string | undefined): string {
   return FIXES[code ?? ""] ?? "Mend what is named, and upload it again.";
 }

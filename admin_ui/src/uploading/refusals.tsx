@@ -1,7 +1,7 @@
 import { Alert, Stack, Table } from "@mantine/core";
 import type { Failure } from "../api/failure";
 import { Mono } from "../parts/figures";
-import { fixOf } from "./fixes";
+import { allowedOf, fixOf } from "./fixes";
 import type { Refusal } from "./refusal";
 
 /** What is wrong, where, what would be right, and what to do about it. */
@@ -44,7 +44,7 @@ export function Refused({ failure }: { failure: Failure }) {
         {
           place: failure.param ?? "the upload",
           found: failure.message,
-          allowed: "what the API's documentation says of uploads",
+          allowed: allowedOf(failure.code),
           fix: fixOf(failure.code),
         },
       ]}

@@ -74,17 +74,21 @@ export async function forget(tenant: string, files: Named[]): Promise<void> {
   }
 }
 
+/** Somebody stopped it; nothing went wrong. */
+export class Stopped extends Error {}
+
 /** Files on their way, one after the other. */
 export class Sender {
   #upload: Upload | null = null;
   #stopped = false;
+  #end: (reason: unknown) => void = () => {};
 
   constructor(
     readonly tenant: string,
     readonly told: Told,
   ) {}
 
-  /** The ids of the uploads, once all of them are there. Throws a `Failure`. */
+  /** The ids of the uploads, once all of them are there. Throws a `Failure`, or `Stopped`. */
   async send(files: Named[], begun: Begun[]): Promise<string[]> {
     const ids: string[] = [];
     let before = 0;
@@ -101,14 +105,16 @@ export class Sender {
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#upload?.abort();
+    this.#end(new Stopped());
   }
 
   #one(one: Named, begun: Begun | null, before: number): Promise<string> {
     const carrier = new Carrier();
     return new Promise((resolve, reject) => {
       if (this.#stopped) {
-        return; // nobody waits for it any more
+        throw new Stopped();
       }
+      this.#end = reject;
       const upload: Upload = new Upload(one.file, {
         endpoint: uploadsOf(this.tenant),
         uploadUrl: begun === null ? null : `${uploadsOf(this.tenant)}/${begun.id}`,

@@ -43,12 +43,20 @@ export function RolloutActions({ rollout }: { rollout: Rollout }) {
   return (
     <Group gap="xs">
       {rollout.can.includes("pause") && (
-        <Button variant="default" onClick={() => atOnce(() => heard(api.POST(`${ROOT}/pause`, { params })))}>
+        <Button
+          variant="default"
+          loading={busy}
+          onClick={() => atOnce(() => heard(api.POST(`${ROOT}/pause`, { params })))}
+        >
           Pause
         </Button>
       )}
       {rollout.can.includes("resume") && (
-        <Button variant="default" onClick={() => atOnce(() => heard(api.POST(`${ROOT}/resume`, { params })))}>
+        <Button
+          variant="default"
+          loading={busy}
+          onClick={() => atOnce(() => heard(api.POST(`${ROOT}/resume`, { params })))}
+        >
           Resume
         </Button>
       )}

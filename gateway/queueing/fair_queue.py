@@ -97,7 +97,7 @@ class FairQueue:
 
     @property
     def depth(self) -> Depth:
-        return self._scheduler.depth
+        return self._scheduler.depth(self._clock())
 
     @property
     def workers(self) -> int:

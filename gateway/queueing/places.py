@@ -15,6 +15,8 @@ NOTHING: Final = -1.0
 FRESH_S: Final = 0.1
 """What a worker says of its queue counts for so long. One with something waiting reports ten times as
 often."""
+TOLD_S: Final = 2.0
+"""For so long it is told to people; one with nothing to say reports four times a second."""
 DISTANCE: Final = 8_192.0
 """How far, in tokens by share, a worker may run ahead of the least tag that waits anywhere."""
 
@@ -97,6 +99,10 @@ class Elsewhere:
 
     def fresh(self, now: float) -> bool:
         return now - self._heard_at <= FRESH_S
+
+    def told(self, now: float) -> Reply:
+        """What still may be told to people: nothing, once the others can't be reached."""
+        return self.said if now - self._heard_at <= TOLD_S else Reply()
 
     def waits(self, index: int, now: float) -> bool:
         """Whether something waits in a class in another worker."""

@@ -62,9 +62,8 @@ class Scheduler:
         """Tenants that wait or hold a place."""
         return len(self._present)
 
-    @property
-    def depth(self) -> Depth:
-        said, rate = self.elsewhere.said, self.admission.rate.tokens_per_s
+    def depth(self, now: float) -> Depth:
+        said, rate = self.elsewhere.told(now), self.admission.rate.tokens_per_s
         return Depth(
             waiting=sum(lane.places for lane in self.lanes) + said.wanted,
             waiting_tokens=self.bounds.all.tokens + round(said.waiting),

@@ -153,3 +153,27 @@ async def test_a_worker_writes_what_it_turned_away(
     assert "This tenant's limit is 0 requests open at a time" in stories[0]["explanation"]
     assert "may not be used from the address" in stories[1]["explanation"]
     assert "lacks the scope" in stories[3]["explanation"]
+
+
+async def test_whose_a_request_is_hears_who_may_read_it_there(
+    client: TestClient[Any], operator: Operator, db: Database, new_tenant: Callable[[], Awaitable[TenantId]]
+) -> None:
+    mine, theirs = await new_tenant(), await new_tenant()
+    event = make_event(mine)
+    await add(db, event)
+    path = f"/api/v1/requests/{event.request_id}"
+    seen = client.get(path, headers=operator.headers)
+    assert seen.json() == {"id": str(event.request_id), "tenant": str(mine)}
+    for tenant, role, status in (
+        (mine, "viewer", 200),
+        (mine, "billing", 404),
+        (theirs, "tenant_admin", 404),
+    ):
+        root = f"/api/v1/tenants/{tenant}/members"
+        wanted = {"email": f"{uuid4()}@example.com", "role": role}
+        member = client.post(root, json=wanted, headers=operator.headers).json()["id"]
+        made = client.post(f"{root}/{member}/tokens", json={"name": "t"}, headers=operator.headers).json()
+        told = client.get(path, headers={"authorization": f"Bearer {made['secret']}"})
+        assert told.status_code == status, (role, told.text)
+    for name in (str(uuid4()), "x"):
+        assert client.get(f"/api/v1/requests/{name}", headers=operator.headers).status_code == 404

@@ -378,3 +378,17 @@ def test_newcomers_do_not_keep_out_one_with_many_choices() -> None:
         if wide in bench.running:
             break
     assert wide in bench.running
+
+
+def test_how_deep_the_queue_is_with_what_others_said_lately() -> None:
+    bench = Bench()
+    bench.scheduler.set_limits(0, 0)
+    bench.enter("a", tokens=100)
+    bench.enter("b", tokens=300, places=2)
+    own = bench.scheduler.depth(bench.now)
+    assert (own.waiting, own.waiting_tokens, own.tokens_per_s, own.wait_s) == (3, 400, None, None)
+    bench.scheduler.apply(Reply(wanted=4, waiting=600.0, rate=50.0, workers=3), bench.now)
+    both = bench.scheduler.depth(bench.now)
+    assert (both.waiting, both.waiting_tokens, both.wait_s, both.workers) == (7, 1_000, 20.0, 3)
+    assert bench.scheduler.depth(bench.now + 10).waiting == 3  # the others can't be reached
+    assert Bench().scheduler.depth(0.0).wait_s == 0.0

@@ -172,6 +172,7 @@ async def open_services(settings: Settings, leaving: Leaving) -> AsyncIterator[S
         arrivals = await stack.enter_async_context(open_uploads(settings, db, base.base_id, parts.intake))
         store = parts.shelf.store
         purges = Purges(db, store, lambda: {each.url: each.driver for each in registry.all}, base.base_id)
+        settled = bool(settings.base_digests)
         placed = Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes)
         placements = Placements(db, registry, base.base_id, placed)
         sources = Sources(db, base.base_id, registry, placements.moved, sessions)
@@ -208,11 +209,9 @@ async def open_services(settings: Settings, leaving: Leaving) -> AsyncIterator[S
             retirement=Retirement(db, epochs, store, purges, base.base_id),
             store_checks=StoreChecks(db, store, settings.store_url),
             sharing=Sharing(db, epochs, Base(base.base_id, base.name)),
-            replicas=Replicas(
-                db, base.base_id, serving.fleet.tokens, registry, settled=bool(settings.base_digests)
-            ),
+            replicas=Replicas(db, base.base_id, serving.fleet.tokens, registry, settled=settled),
             placements=placements,
-            upgrades=Upgrades(db, base.base_id, settled=bool(settings.base_digests)),
+            upgrades=Upgrades(db, base.base_id, settled=settled),
             changes=changes,
             serving=serving,
         )

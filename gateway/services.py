@@ -175,9 +175,8 @@ async def open_services(settings: Settings, leaving: Leaving) -> AsyncIterator[S
         store = parts.shelf.store
         purges = Purges(db, store, lambda: {each.url: each.driver for each in registry.all}, base.base_id)
         checks = StoreChecks(db, store, settings.store_url)
-        replicas = Replicas(
-            db, base.base_id, serving.fleet.tokens, registry, settled=bool(settings.base_digests)
-        )
+        settled = bool(settings.base_digests)
+        replicas = Replicas(db, base.base_id, serving.fleet.tokens, registry, settled=settled)
         placed = Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes)
         placements = Placements(db, registry, base.base_id, placed)
         sources = Sources(db, base.base_id, registry, placements.moved, sessions)
@@ -216,7 +215,7 @@ async def open_services(settings: Settings, leaving: Leaving) -> AsyncIterator[S
             sharing=Sharing(db, epochs, Base(base.base_id, base.name)),
             replicas=replicas,
             placements=placements,
-            upgrades=Upgrades(db, base.base_id, settled=bool(settings.base_digests)),
+            upgrades=Upgrades(db, base.base_id, settled=settled),
             changes=changes,
             serving=serving,
             lookout=Lookout(db, replicas, checks, serving.queue),

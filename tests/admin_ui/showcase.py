@@ -4,6 +4,7 @@ Every number on a page comes of a request that was answered here."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -41,8 +42,8 @@ def show(platform: RunningPlatform) -> Furnished:
                 _made(admin.post(f"/api/v1/tenants/{made['id']}/suspend", json=reason))
         limits = {"requests_per_minute": 600, "tokens_per_minute": 120_000, "max_parallel": 8}
         _made(admin.patch(f"/api/v1/tenants/{shown.tenant}/limits", json=limits))
-        rollout = {"to": 2, "steps": [{"percent": 25, "hold_s": 3_600}]}
-        admin.post(f"/api/v1/tenants/{shown.tenant}/adapters/{shown.adapter}/rollouts", json=rollout)
+        rollout = {"to": 2, "steps": [{"weight": 25, "hold_s": 3_600}, {"weight": 100}]}
+        _made(admin.post(f"/api/v1/tenants/{shown.tenant}/adapters/{shown.adapter}/rollouts", json=rollout))
         _load(demo, shown)
         _refused(admin, shown)
         return _explained(admin, shown)
@@ -72,12 +73,21 @@ def _keys(admin: httpx.Client, shown: Furnished) -> None:
 def _versions(admin: httpx.Client, shown: Furnished) -> None:
     """A second version of what is live, a second adapter, and one that is refused."""
     adapters = f"/api/v1/tenants/{shown.tenant}/adapters"
-    for name, folder in ((shown.adapter, "shout"), ("triage", "triage")):
+    for name, folder, alias in ((shown.adapter, "shout", "none"), ("triage", "triage", "live")):
         files = {part: (FILES / folder / part).read_bytes() for part in (CONFIG, WEIGHTS)}
-        _made(admin.post(f"{adapters}/{name}/versions", files=files))
+        made = _made(admin.post(f"{adapters}/{name}/versions", files=files, params={"alias": alias}))
+        _until_proved(admin, f"{adapters}/{name}/versions/{made['version']}")
     broken = {CONFIG: b'{"peft_type": "LORA", "r": 4096}', WEIGHTS: b"\0" * 64}
     refused = admin.post(f"{adapters}/experiment/versions", files=broken)
     assert 400 <= refused.status_code < 500, refused.text
+
+
+def _until_proved(admin: httpx.Client, version: str) -> None:
+    deadline = time.monotonic() + LONGEST_PROOF_S
+    while (state := _made(admin.get(version))["state"]) != "ready":
+        assert state in ("uploaded", "proving"), f"{version} is {state}"
+        assert time.monotonic() < deadline, f"{version} was not proved in {LONGEST_PROOF_S:.0f} s"
+        time.sleep(0.5)
 
 
 def _load(demo: dict[str, Any], shown: Furnished) -> None:

@@ -60,7 +60,7 @@ def test_a_version_is_retired_restored_and_purged(
     expect(dialog.get_by_text("That is not the name.")).to_be_visible()
     dialog.get_by_label("Type").fill("pirate")
     dialog.get_by_role("button", name="Purge").click()
-    expect(page.get_by_text("No byte is left")).to_be_visible()
+    expect(page.get_by_text("No byte is left", exact=True)).to_be_visible()
     expect(page.get_by_text("Version 2", exact=True)).to_be_visible()
 
 

@@ -81,7 +81,7 @@ async def test_an_adapter_without_versions_is_not_listed(db: Database, line: Lin
         live = await repository.list_served(session, line, 10)
         assert await repository.find_adapter(session, line, "b") is None
     assert [row.adapter.name for row in first] == ["a"]
-    assert [(row.adapter.name, row.aliases, row.latest) for row in rest] == [("c", {LIVE: 1}, 1)]
+    assert [(row.adapter.name, row.aliases, row.latest.number) for row in rest] == [("c", {LIVE: 1}, 1)]
     assert [row.name for row in live] == ["a", "c"]
 
 

@@ -50,7 +50,7 @@ async def test_a_retired_version_comes_back_as_it_was_and_its_aliases_when_asked
     # all of it, `live` too, which pointed to version 3
     assert (await ward.room.upload(tenant, "pirate", small)).created is False
     await lifecycle.retire(await ward.who(tenant), ACTOR, "pirate", None)
-    assert [row.latest for row in await lifecycle.list_adapters(who, "", 10, retired=True)] == [2]
+    assert [row.latest.number for row in await lifecycle.list_adapters(who, "", 10, retired=True)] == [2]
     assert await lifecycle.list_adapters(who, "", 10) == []
     whole = await retirement.restore(await ward.who(tenant), ACTOR, "pirate", None, aliases=True)
     assert sorted(version.number for version in whole.versions) == [1, 2]

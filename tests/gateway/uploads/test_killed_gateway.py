@@ -16,7 +16,7 @@ from gateway.catalog.parts import WEIGHTS_PART
 from gateway.command.api import Api
 from gateway.command.resumable import Patience, Told
 from gateway.command.upload_state import UploadState
-from gateway.command.uploading import files_of, upload
+from gateway.command.uploading import Wanted, files_of, upload
 from gateway.db import Database
 from gateway.serve import environment
 from gateway.usage.drain import drain_dead
@@ -101,7 +101,8 @@ def test_an_upload_killed_at_99_percent_goes_on(
                 if num_bytes == patience.chunk_bytes and len(seen) < 3:
                     when_nearly_there()
 
-        made = upload(api, "/v1", name, files_of(adapter), state, Told(at, waited.append), patience)
+        wanted = Wanted(name, files_of(adapter))
+        made = upload(api, "/v1", wanted, state, Told(at, waited.append), patience)
         assert (made["id"], made["state"]) == (f"{name}@1", "uploaded")  # no replica is there to prove it
         return seen
 

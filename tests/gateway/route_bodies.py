@@ -63,7 +63,7 @@ NOT_THERE_YET = {"/api/v1/tenants/{tenant}/offboarding"} | {
 PLACES = {"after", "before", "cursor"}
 """Those that say where a list goes on."""
 
-IDS_OF_OPERATORS = {"owner", "base_id", "version", "tenant"}
+IDS_OF_OPERATORS = {"owner", "base_id", "version", "tenant", "replica", "tier", "wanted"}
 """Those of routes that only operators reach, who see all."""
 
 STREAMS = {"/api/v1/changes", "/api/v1/tenants/{tenant}/changes"}

@@ -156,6 +156,19 @@ async def _open_ground(
     return _Ground(db, redis, epochs, authenticator, catalog, serving)
 
 
+def _fleet(
+    settings: Settings, db: Database, base: BaseSpec, serving: Serving
+) -> tuple[Replicas, Placements, Upgrades]:
+    """What operators do with replicas, where adapters lie on them, and which weights they serve."""
+    settled, registry = bool(settings.base_digests), serving.registry
+    placed = Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes)
+    return (
+        Replicas(db, base.base_id, serving.fleet.tokens, registry, settled=settled),
+        Placements(db, registry, base.base_id, placed),
+        Upgrades(db, base.base_id, settled=settled),
+    )
+
+
 @asynccontextmanager
 async def open_services(settings: Settings, leaving: Leaving) -> AsyncIterator[Services]:
     """Raises OSError or ValueError when the base model's folder can't be read, ValueError for a setting."""
@@ -168,17 +181,13 @@ async def open_services(settings: Settings, leaving: Leaving) -> AsyncIterator[S
         serving, registry = ground.serving, ground.serving.registry
         sessions = SessionStore(redis, settings.session_idle_s, settings.session_life_s)
         admins = AdminAuthenticator(db, redis, peppers, sessions)
-        hints = ReplicaHints(registry)
-        stack.push_async_callback(hints.close)
+        stack.push_async_callback((hints := ReplicaHints(registry)).close)
         parts = await stack.enter_async_context(open_catalog(settings, db, epochs, base, hints, registry))
         arrivals = await stack.enter_async_context(open_uploads(settings, db, base.base_id, parts.intake))
         store = parts.shelf.store
         purges = Purges(db, store, lambda: {each.url: each.driver for each in registry.all}, base.base_id)
         checks = StoreChecks(db, store, settings.store_url)
-        settled = bool(settings.base_digests)
-        replicas = Replicas(db, base.base_id, serving.fleet.tokens, registry, settled=settled)
-        placed = Quota(settings.tenant_placed_slots, settings.tenant_placed_bytes)
-        placements = Placements(db, registry, base.base_id, placed)
+        replicas, placements, upgrades = _fleet(settings, db, base, serving)
         sources = Sources(db, base.base_id, registry, placements.moved, sessions)
         changes = await stack.enter_async_context(open_changes(settings, sources, leaving))
         yield Services(
@@ -215,7 +224,7 @@ async def open_services(settings: Settings, leaving: Leaving) -> AsyncIterator[S
             sharing=Sharing(db, epochs, Base(base.base_id, base.name)),
             replicas=replicas,
             placements=placements,
-            upgrades=Upgrades(db, base.base_id, settled=settled),
+            upgrades=upgrades,
             changes=changes,
             serving=serving,
             lookout=Lookout(db, replicas, checks, serving.queue),

@@ -13,8 +13,8 @@ from adapters.base import BaseSpec
 from deploy.bench.random_adapters import Recipe, write_adapter
 from tests.admin_ui.bringing import Maker, choose, uploaded
 from tests.admin_ui.conftest import Ui
-from tests.admin_ui.spoiled import bad
 from tests.admin_ui.looking import settled, too_wide, violations
+from tests.admin_ui.spoiled import bad
 
 
 def test_a_version_is_retired_restored_and_purged(

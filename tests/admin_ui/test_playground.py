@@ -18,8 +18,8 @@ from playwright.sync_api import Page, Request, Route, expect
 from adapters.base import BaseSpec
 from tests.adapters.uploads import upload
 from tests.admin_ui.conftest import Ui
-from tests.admin_ui.test_keys import opens
 from tests.admin_ui.looking import violations
+from tests.admin_ui.test_keys import opens
 from tests.rig.fake_replica import WORD
 from tests.rig.rig import Rig
 

@@ -10,10 +10,8 @@ gateway before it, and about nothing else. What it counts:
 
 Asked to load or keep an adapter, it has it at once, for as long as it isn't asked to forget it.
 Asked to prove an adapter, it says that all is well, at once: it has looked at nothing.
-
-`GET /fake/figures`: what it saw that no journal tells, for the runs that ask for it. `POST /fake/broken`
-`{"artefact", "outcome"}`: from here on, that adapter's requests end so (`failed`, `not_finite`), without a
-word; null: as all others do.
+`GET /fake/figures`: what it saw that no journal tells. `POST /fake/broken` `{"artefact", "outcome"}`: that
+adapter's requests end so from here on (`failed`, `not_finite`), without a word; null: as all others do.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ PLACES: Final = (
         "version",
         "/tenants/{tenant}/adapters/{adapter}/versions/1",
         f"GET {ADAPTER}/versions/{{number}}",
-        ("adapter", "1"),
+        ("adapter", "{adapter}@1"),
     ),
     Place(
         "aliases",
@@ -78,9 +78,7 @@ PLACES: Final = (
         f"GET {ADAPTER}/rollouts",
         ("adapter", "Rollouts"),
     ),
-    Place(
-        "diff", "/tenants/{tenant}/adapters/{adapter}/diff", f"GET {ADAPTER}/versions", ("adapter", "Diff")
-    ),
+    Place("diff", "/tenants/{tenant}/adapters/{adapter}/diff", f"GET {ADAPTER}", ("adapter", "Diff")),
     Place("playground", "/tenants/{tenant}/playground", f"GET {TENANT}/models", ("tenant", "Playground")),
     Place("requests", "/tenants/{tenant}/requests", f"GET {TENANT}/requests", ("tenant", "Requests")),
     Place(
@@ -149,7 +147,7 @@ PLACES: Final = (
     Place("pools", "/pools", "GET /api/v1/pool-rules", ("", "Pools")),
     Place("bases", "/bases", "GET /api/v1/bases", ("", "Bases")),
     Place("audit", "/audit", "GET /api/v1/audit", ("", "Audit")),
-    Place("settings", "/settings", "GET /api/v1/session", ("", "Settings"), ("Keyboard shortcuts",)),
+    Place("settings", "/settings", "DELETE /api/v1/sessions", ("", "Settings"), ("Keyboard shortcuts",)),
     Place("store", "/settings/store", "GET /api/v1/store", ("settings", "Object store"), ("Check…",)),
     Place("password", "/password", "PUT /api/v1/session/password", ("", "Account", "Change password…")),
 )

@@ -240,7 +240,7 @@ def test_each_role_sees_its_own_and_no_more(ui: Ui, tenant: str) -> None:
     page = ui.log_in_at_provider("money", f"/tenants/{tenant}/billing")
     expect(page.get_by_role("button", name="Create export")).to_be_visible()
     assert page.get_by_role("tab").all_inner_texts() == ["Overview", "Usage", "Billing"]
-    assert page.get_by_label("Main").get_by_role("link").all_inner_texts() == ["Tenants"]
+    assert page.get_by_label("Main").get_by_role("link").all_inner_texts() == ["Tenants", "Settings"]
     page.context.clear_cookies()
     page.close()
     page = ui.log_in_at_provider("dev", f"/tenants/{tenant}/usage")

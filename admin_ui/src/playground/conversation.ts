@@ -41,6 +41,9 @@ export interface Conversation {
   clear: () => void;
 }
 
+/** What comes within so long is shown at once: drawing each token anew would keep the page from being heard. */
+const SHOWN_EACH_MS = 50;
+
 export function useConversation(key: KeyInHand): Conversation {
   const [turns, setTurns] = useState<Turn[]>([]);
   const running = useRef(new Set<AbortController>());
@@ -73,14 +76,28 @@ export function useConversation(key: KeyInHand): Conversation {
     running.current.add(controller);
     setBusy(true);
     change(turn, side, () => waiting(body.model));
+    let unshown: Piece[] = [];
+    const show = () => {
+      const those = unshown;
+      unshown = [];
+      change(turn, side, (before) => those.reduce(grown, before));
+    };
     try {
       const secret = await key.take();
       controller.signal.throwIfAborted();
+      let shownAt = 0;
       for await (const piece of ask(body, secret, controller.signal)) {
-        change(turn, side, (before) => grown(before, piece));
+        unshown.push(piece);
+        if (performance.now() - shownAt >= SHOWN_EACH_MS) {
+          show();
+          await new Promise((go) => setTimeout(go)); // for clicks: pieces that wait leave no turn between them
+          shownAt = performance.now();
+        }
       }
+      show();
       change(turn, side, (before) => ({ ...before, state: "done" }));
     } catch (error) {
+      show();
       const stopped = controller.signal.aborted;
       const failure =
         error instanceof Failure ? error : new Failure(0, { detail: "The gateway can't be reached." });
@@ -163,7 +180,7 @@ function grown(before: Answer, piece: Piece): Answer {
     case "served":
       return { ...before, state: "streaming", served: piece.served };
     case "text": {
-      const ms = performance.now() - before.askedAt;
+      const ms = piece.at - before.askedAt;
       return { ...before, text: before.text + piece.text, firstMs: before.firstMs ?? ms, lastMs: ms };
     }
     case "usage":

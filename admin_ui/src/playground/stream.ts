@@ -20,7 +20,7 @@ export interface Usage {
 
 export type Piece =
   | { kind: "served"; served: Served }
-  | { kind: "text"; text: string }
+  | { kind: "text"; text: string; at: number } // by the page's clock, in ms
   | { kind: "usage"; usage: Usage }
   | { kind: "finish"; reason: string }
   | { kind: "tenant"; tenant: string };
@@ -101,7 +101,7 @@ function* pieces(chunk: Chunk, headers: Headers): Generator<Piece> {
   }
   const choice = chunk.choices?.[0];
   if (choice?.delta?.content) {
-    yield { kind: "text", text: choice.delta.content };
+    yield { kind: "text", text: choice.delta.content, at: performance.now() };
   }
   if (choice?.finish_reason) {
     yield { kind: "finish", reason: choice.finish_reason };

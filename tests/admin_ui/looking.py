@@ -86,6 +86,7 @@ def in_both_corners(page: Page, within: str) -> list[str]:
 def _look(page: Page, scheme: str, size: ViewportSize) -> None:
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     page.set_viewport_size(size)
+    expect(page.locator(f"html[data-mantine-color-scheme={scheme}]")).to_have_count(1)
     at_rest(page)
 
 

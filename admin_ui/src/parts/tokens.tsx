@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import type { Schemas } from "../api/client";
 import { Count } from "./figures";
 import { Money } from "./money";
+import { Scrolls } from "./scrolls";
 
 type Sum = Schemas["UsageSum"];
 
@@ -17,7 +18,7 @@ interface Props {
 /** Sums in rows, and what they come to: the server adds, this page doesn't. A row without a sum is not known. */
 export function SumTable({ caption, of, currency, total, rows }: Props) {
   return (
-    <Table.ScrollContainer minWidth={620}>
+    <Scrolls minWidth={620} what={caption}>
       <Table verticalSpacing="xs" highlightOnHover>
         <caption className="off-screen">{caption}</caption>
         <Table.Thead>
@@ -45,7 +46,7 @@ export function SumTable({ caption, of, currency, total, rows }: Props) {
           </Table.Tr>
         </Table.Tfoot>
       </Table>
-    </Table.ScrollContainer>
+    </Scrolls>
   );
 }
 

@@ -148,7 +148,7 @@ async def _upload(
     async def one(seed: int) -> Uploaded:
         uploaded = Uploaded(clients[seed % len(clients)], f"tiny-{seed}")
         async with places:
-            recipe = Recipe(seed, rank=1, targets=("q_proj", "v_proj", "down_proj"), alpha=8, std=0.3)
+            recipe = Recipe(seed, rank=1, targets=("q_proj", "v_proj", "down_proj"), alpha=8, std=0.06)
             made = await asyncio.to_thread(write_adapter, folder / uploaded.name, base, recipe)
             files = {part: (made / part).read_bytes() for part in PARTS}
             url = f"/v1/adapters/{uploaded.name}/versions"

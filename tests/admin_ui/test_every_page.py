@@ -54,10 +54,11 @@ AT_FOCUS = """() => {
   const html = one.outerHTML.slice(0, 160);
   if (before.get(one) === look(one))
     seen.push('looks the same with focus: ' + html);
-  const drawn = one.getAttribute('role') === 'switch' ? one.parentElement.querySelector('[class*=track]') : one;
+  const drawn = one.role === 'switch' ? one.parentElement.querySelector('[class*=track]') : one;
   const {left, top, width, height} = drawn.getBoundingClientRect();
   const at = document.elementFromPoint(left + Math.min(width, 40) / 2, top + height / 2);
-  if (width > 1 && !(at && (drawn.contains(at) || at.contains(drawn)))) seen.push('hidden at its focus: ' + html);
+  const shown = at && (drawn.contains(at) || at.contains(drawn));
+  if (width > 1 && !shown) seen.push('hidden at its focus: ' + html);
   return seen;
 }"""
 NOT_REACHED = """() => window.walk.controls

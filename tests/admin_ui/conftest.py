@@ -122,8 +122,10 @@ def large(base: BaseSpec, tmp_path: Path) -> Path:
     return write_adapter(tmp_path / "large", base, Recipe(4, rank=32, std=0.05))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for the session: while it is there, its event loop runs in this thread, and whatever comes after
+    these tests could begin none of its own."""
     chromium = need("chromium")
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -253,7 +255,7 @@ def furnished(admin: httpx.Client) -> Furnished:
     return furnish(admin)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def profiles(
     stack: Rig, browser: Browser, admin: httpx.Client, furnished: Furnished
 ) -> Iterator[Callable[[Role], BrowserContext]]:
@@ -264,7 +266,7 @@ def profiles(
     def profile(role: Role) -> BrowserContext:
         if role not in opened:
             forget_attempts(stack.redis_url)
-            email = f"{role.value.replace('_', '-')}@every-page.example"
+            email = f"{role.value.replace('_', '-')}-{uuid4().hex[:6]}@every-page.example"
             if role is Role.OPERATOR:
                 add_operator(stack, email)
             else:

@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from gateway.db import SystemRead
 from gateway.events.repository import first_id
+from gateway.traffic.minute import PLATFORM
 
 MOST: Final = 20
 """Of a kind."""
@@ -70,7 +71,7 @@ _REQUESTS = text(
     SELECT coalesce(sum(served + cached + replayed), 0)::bigint AS well,
            coalesce(sum(failed), 0)::bigint AS failed,
            coalesce(sum(refused_by_queue), 0)::bigint AS turned_away
-    FROM request_minutes WHERE at >= :after AND adapter = '(all)'
+    FROM request_minutes WHERE tenant_id = :platform AND at >= :after AND adapter = '(all)'
     """
 )
 
@@ -112,5 +113,5 @@ async def look(session: SystemRead, at: Windows) -> Found:
         late_proofs=(await session.execute(_LATE_PROOFS, {"before": at.late_proof})).all(),
         rollouts=(await session.execute(_ROLLOUTS, {"after": at.recent, "most": MOST})).all(),
         ledger=(await session.execute(_LEDGER, {"before": at.late_count})).one(),
-        requests=(await session.execute(_REQUESTS, {"after": at.lately})).one(),
+        requests=(await session.execute(_REQUESTS, {"after": at.lately, "platform": PLATFORM})).one(),
     )

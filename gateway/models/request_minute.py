@@ -25,7 +25,7 @@ class RequestMinute(Base):
         Index("request_minutes_span", "span_s", "at"),
     )
 
-    tenant_id: Mapped[UUID] = mapped_column(primary_key=True)
+    tenant_id: Mapped[UUID] = mapped_column(primary_key=True)  # or `PLATFORM` of `gateway/traffic/minute.py`
     at: Mapped[datetime] = mapped_column(primary_key=True)
     adapter: Mapped[str] = mapped_column(primary_key=True)  # a name, or one of `gateway/traffic/minute.py`
     source: Mapped[UUID] = mapped_column(primary_key=True)  # a worker's life; zero: a sum of all

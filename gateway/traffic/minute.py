@@ -20,6 +20,10 @@ UNRESOLVED: Final = "(unresolved)"  # refused before it was known which weights 
 OTHER: Final = "(other)"
 """Stand where an adapter's name (or `owner/name`) would; none of them can be one."""
 
+PLATFORM: Final = UUID(int=0)
+"""Stands where a tenant's id would, with `ALL`: what all tenants come to together. No tenant has it, and no
+role of a tenant sees its rows."""
+
 COUNTS: Final = (
     "served",
     "cached",

@@ -13,7 +13,7 @@ from sqlalchemy import TextClause, select, text
 
 from gateway.db import SystemRead, SystemWrite, TenantRead
 from gateway.models import Tenant
-from gateway.traffic.minute import ALL, COUNTS, HISTOGRAMS, TOKENS, MinuteRow
+from gateway.traffic.minute import ALL, COUNTS, HISTOGRAMS, PLATFORM, TOKENS, MinuteRow
 
 MOST_MS: Final = 5_000
 TENANTS_AT_ONCE: Final = 50
@@ -112,13 +112,11 @@ async def series(session: TenantRead | SystemRead, look: Look) -> list[Any]:
     histograms as those buckets that are not empty (`numbers`, from 1). With `by` the largest series by
     requests, and under the key `(all)` what all of them come to together. One statement."""
     await session.execute(_BRIEFLY)
-    given: dict[str, Any] = {"start": look.start, "end": look.end}
+    given: dict[str, Any] = {"start": look.start, "end": look.end, "whole": look.tenant or PLATFORM}
     if look.points:
         given["step"] = timedelta(seconds=look.step_s)
     if look.by != "all":
         given["most"] = look.most_series
-    if look.tenant is not None:
-        given["tenant"] = look.tenant
     return list(await session.execute(_looking(look), given))
 
 
@@ -129,14 +127,15 @@ async def names(session: SystemRead, tenants: Iterable[UUID]) -> dict[UUID, str]
 
 def _looking(look: Look) -> TextClause:
     by, start = look.by, "CAST(:start AS timestamptz)"
-    window = "m.at >= :start AND m.at < :end" + ("" if look.tenant is None else " AND m.tenant_id = :tenant")
+    window = "m.at >= :start AND m.at < :end"
+    those = f"{window} AND m.tenant_id {'<>' if look.tenant is None else '='} :whole"
     step = f"date_bin(CAST(:step AS interval), m.at, {start}) AS step" if look.points else f"{start} AS step"
     everything = f"""
           SELECT {step}, NULL::uuid AS tenant, '{ALL}' AS key, m.*
-          FROM request_minutes m WHERE {window} AND m.adapter = '{ALL}'"""  # noqa: S608
+          FROM request_minutes m WHERE {window} AND m.tenant_id = :whole AND m.adapter = '{ALL}'"""  # noqa: S608
     largest, named = "", everything
     if by != "all":
-        rows = f"{window} AND m.adapter {'<>' if by == 'adapter' else '='} '{ALL}'"
+        rows = f"{those} AND m.adapter {'<>' if by == 'adapter' else '='} '{ALL}'"
         largest = f"""largest AS (
           SELECT m.tenant_id, m.adapter FROM request_minutes m WHERE {rows}
           GROUP BY 1, 2 ORDER BY sum({" + ".join(COUNTS)}) DESC, 1, 2 LIMIT :most

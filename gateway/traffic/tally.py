@@ -1,9 +1,10 @@
 """What a worker counts of its requests, minute by minute, until PostgreSQL has it.
 
-Every request is counted, those too that `gateway/events` samples: once for its adapter, once for its tenant,
-so that a tenant of many adapters is read off one row a minute. A cell is written as a whole, under a sequence
-number, as often as it changed: writing one again changes nothing, so neither a lost answer nor a database
-that comes back counts anything twice. What a killed worker had not written is lost: a few seconds.
+Every request is counted, those too that `gateway/events` samples: once for its adapter, once for its tenant
+and once for the platform, so that a tenant of many adapters, and a platform of many tenants, is read off one
+row a minute. A cell is written as a whole, under a sequence number, as often as it changed: writing one again
+changes nothing, so neither a lost answer nor a database that comes back counts anything twice. What a killed
+worker had not written is lost: a few seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from gateway.ids import uuid7
-from gateway.traffic.minute import ALL, MINUTE_S, OTHER, Cell, Measured, MinuteRow
+from gateway.traffic.minute import ALL, MINUTE_S, OTHER, PLATFORM, Cell, Measured, MinuteRow
 
 MOST_CELLS: Final = 20_000
 """Kept in memory, about 3 KB each, for a database that is away. Beyond it new adapters are counted as
@@ -35,7 +36,7 @@ class Tally:
         self._changed: dict[Key, None] = {}
         self._sequences = count(1)
         self._forgotten = 0  # minutes before it have left the memory
-        self.lost = 0  # requests that are in no cell
+        self.lost = 0  # requests that their tenant's figures lack
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -44,11 +45,11 @@ class Tally:
         cells = self._cells
         if (minute, tenant, adapter) not in cells and len(cells) >= self._most:
             adapter = OTHER
-        for key in ((minute, tenant, adapter), (minute, tenant, ALL)):
+        for key in ((minute, tenant, adapter), (minute, tenant, ALL), (minute, PLATFORM, ALL)):
             cell = cells.get(key)
             if cell is None:
-                if len(cells) >= 2 * self._most:
-                    self.lost += 1
+                if len(cells) >= 2 * self._most and key[1] != PLATFORM:
+                    self.lost += key[2] == ALL
                     continue
                 cell = cells[key] = Cell(self._source if minute >= self._forgotten else uuid7())
             cell.add(measured)

@@ -19,7 +19,7 @@ from gateway.events.schemas import RequestStory
 from gateway.events.writer import Writer
 from gateway.inference.dispatch import Patience
 from gateway.principal import CacheMode, CachePolicy
-from gateway.traffic.minute import ALL, BASE, COUNTS, UNRESOLVED, MinuteRow
+from gateway.traffic.minute import ALL, BASE, COUNTS, PLATFORM, UNRESOLVED, MinuteRow
 from tests.gateway.inference.conftest import ADAPTER, Worker, until
 from tests.gateway.inference.test_walk import CHAT, ask, post
 from tests.gateway.inference.upstream import Upstream
@@ -48,6 +48,8 @@ def figures(worker: Worker) -> dict[str, MinuteRow]:
     worker.recorder.tally.not_written(keys)
     found: dict[str, MinuteRow] = {}
     for row in rows:
+        if row.tenant_id == PLATFORM:
+            continue
         if row.adapter in found:
             for name in COUNTS:
                 setattr(found[row.adapter], name, getattr(found[row.adapter], name) + getattr(row, name))

@@ -20,7 +20,7 @@ from gateway.errors import BadRequest
 from gateway.principal import TenantId
 from gateway.traffic import repository
 from gateway.traffic.histograms import bucket_of
-from gateway.traffic.minute import ALL, OTHER, Cell, Measured, MinuteRow
+from gateway.traffic.minute import ALL, OTHER, PLATFORM, Cell, Measured, MinuteRow
 from gateway.traffic.repository import Look
 from gateway.traffic.service import Asked, By, Kept, look_of, metrics
 from gateway.traffic.tally import OLDEST_MINUTES, Tally
@@ -93,6 +93,27 @@ async def test_adapters_of_one_name_are_told_apart_by_their_tenants(
     assert all(each.tenant_name for each in found.data)
 
 
+async def test_the_platforms_figures_are_a_row_of_their_own_that_no_tenant_sees(
+    db: Database, new_tenant: Callable[[], Awaitable[TenantId]]
+) -> None:
+    """Of tenants beyond the largest no row is read, and yet they are in what all come to."""
+    tally, now = Tally(uuid4()), NOW + timedelta(days=950)
+    tenants = [await new_tenant() for _ in range(4)]
+    for number, tenant in enumerate(tenants, 1):
+        for _ in range(number):
+            tally.add(int(now.timestamp() // 60), tenant, "pirate", served())
+    await put(db, *tally.changed(99)[1])
+    (everyone,) = (await metrics(db, look(None, now=now))).data
+    assert (everyone.key, everyone.total.served, everyone.total.total_ms.count) == ("all", 10, 10)
+    for by in ("tenant", "adapter"):
+        found = await metrics(db, look(None, by, now=now))
+        assert [each.total.served for each in found.data] == [4, 3, 3]
+        assert [each.tenant for each in found.data] == [tenants[3], tenants[2], None]
+    async with db.tenant_reader(tenants[0]) as session:
+        seen = await session.execute(text("SELECT DISTINCT tenant_id FROM request_minutes"))
+        assert [each for (each,) in seen] == [tenants[0]]
+
+
 @pytest.mark.parametrize(("days", "wanted_spans"), [(1, [900, 900, 900]), (8, [3600])])
 async def test_hours_hold_what_their_minutes_held(
     db: Database, settings: Settings, tenant: TenantId, days: int, wanted_spans: list[int]
@@ -130,7 +151,7 @@ Op = tuple[str, int]
 )
 def test_whatever_is_written_lost_or_repeated_counts_once(ops: list[Op]) -> None:
     """`lose`: it was written, and the answer did not come."""
-    tally, table, tenant = Tally(uuid4()), dict[tuple[datetime, str, UUID], MinuteRow](), uuid4()
+    tally, table, tenant = Tally(uuid4()), dict[tuple[UUID, datetime, str, UUID], MinuteRow](), uuid4()
     counted = 0
     for op, number in [*ops, ("write", 0)]:
         if op == "count":
@@ -143,22 +164,24 @@ def test_whatever_is_written_lost_or_repeated_counts_once(ops: list[Op]) -> None
         keys, rows = tally.changed(100)
         if op != "fail":
             for each in rows:
-                key = (each.at, each.adapter, each.source)
+                key = (each.tenant_id, each.at, each.adapter, each.source)
                 if key not in table or table[key].sequence < each.sequence:
                     table[key] = each
         if op in ("fail", "lose"):
             tally.not_written(keys)
-    for adapter in ("pirate", ALL):
-        assert sum(each.served for each in table.values() if each.adapter == adapter) == counted
+    for series in ((tenant, "pirate"), (tenant, ALL), (PLATFORM, ALL)):
+        found = [each.served for each in table.values() if (each.tenant_id, each.adapter) == series]
+        assert sum(found) == counted
 
 
 def test_memory_is_bounded_and_what_is_old_goes() -> None:
     tally, tenant = Tally(uuid4(), most_cells=2), uuid4()
     for adapter in ("a", "b", "c", "d"):
         tally.add(MINUTE, tenant, adapter, served())
-    assert {each.adapter: each.served for each in tally.changed(9)[1]} == {"a": 1, ALL: 4, OTHER: 3}
+    cells = {(each.tenant_id, each.adapter): each.served for each in tally.changed(9)[1]}
+    assert cells == {(tenant, "a"): 1, (tenant, ALL): 4, (tenant, OTHER): 3, (PLATFORM, ALL): 4}
     tally.add(MINUTE, uuid4(), "a", served())
-    assert (len(tally), tally.lost) == (4, 1)
+    assert (len(tally), tally.lost) == (4, 1)  # the platform's figures have it
     assert tally.forget((MINUTE + 2) * 60.0) == 0
     assert len(tally) == 1  # not written yet
     assert tally.forget((MINUTE + OLDEST_MINUTES + 2) * 60.0) == 1

@@ -10,6 +10,13 @@ from urllib.parse import urlsplit
 _PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 
+def below(raw_path: bytes, name: str) -> str:
+    """The `Location` of what a request to a collection, at `raw_path`, has made there. Relative, so that it
+    holds behind a proxy that ends TLS or adds a prefix."""
+    last = raw_path.split(b"?")[0].rpartition(b"/")[2].decode("ascii")
+    return f"{last}/{name}" if last else name
+
+
 @dataclass(frozen=True, slots=True)
 class PublicUrl:
     """`prefix` is "" or begins with a slash and ends with none; the proxy takes it off before it passes a

@@ -42,7 +42,7 @@ async def answer_upload(
     services: Services, viewer: Viewer, stored: Stored, place: str, wait_s: float
 ) -> Response[VersionOut]:
     """Waits for the proof of a new version, up to `wait_s`. Raises `Unprocessable` for one that is rejected.
-    `place`: the version's URL."""
+    `place`: the version, for `Location`."""
     row, version = stored.adapter, stored.version
     if stored.created:
         row, version = await services.proofs.settle(viewer.principal.tenant, row, version, wait_s)

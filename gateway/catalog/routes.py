@@ -33,6 +33,7 @@ from gateway.errors import BadRequest, Forbidden
 from gateway.paging import DEFAULT_LIMIT, EARLIER, NamePrefix, PageCursor, PageLimit
 from gateway.principal import Principal, Scope
 from gateway.problems import JSON
+from gateway.public_url import below
 from gateway.services import Services
 from gateway.uploads.bodies import announced_length, body_chunks, small_body
 from gateway.uploads.taking import MAX_JSON_BYTES, version_from
@@ -205,7 +206,7 @@ async def upload_version(
     With `Prefer: respond-async`, or `wait=SECONDS`, it waits less for the proof."""
     _check_name(principal, name, reserved=services.catalog.is_reserved(name))
     stored = await _take(request, services, Upload(principal.tenant, actor, name, alias_of(alias)))
-    place = f"{request.url.path}/{stored.version.number}"
+    place = below(request.scope["raw_path"], str(stored.version.number))
     wait_s = preferred_wait_s(request.headers.get("prefer", ""), services.proofs.wait_s)
     return await answer_upload(services, viewer_of(request, principal), stored, place, wait_s)
 

@@ -18,6 +18,7 @@ from gateway.errors import MethodNotAllowed
 from gateway.models import Upload
 from gateway.paging import DEFAULT_LIMIT, PageCursor, PageLimit
 from gateway.principal import Principal, Scope
+from gateway.public_url import below
 from gateway.services import Services
 from gateway.uploads import protocol
 from gateway.uploads.bodies import announced_length, body_chunks
@@ -90,9 +91,8 @@ async def create_upload(
         except BaseException:  # nobody has heard of it
             await uploads.discard(principal.tenant, [upload.id])
             raise
-    # Relative, so that it holds behind a proxy that ends TLS or adds a prefix.
-    below = "" if request.scope["raw_path"].split(b"?")[0].endswith(b"/") else "uploads/"
-    headers = {**protocol.places(upload.received, upload.expires_at), "location": f"{below}{upload.id}"}
+    location = below(request.scope["raw_path"], str(upload.id))
+    headers = {**protocol.places(upload.received, upload.expires_at), "location": location}
     return Response(None, status_code=201, headers=headers)
 
 

@@ -33,16 +33,18 @@ class S3Server:
 
 
 class RunningS3:
-    """One server. A second `start` finds what the first one stored."""
+    """One server. A second `start` finds what the first one stored. `niceness`: of its process (nice(1)),
+    more where it stands for another machine, whose cores are not this one's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, niceness: int = 0) -> None:
         self._folder = folder
+        self._niceness = niceness
         self._ports = free_ports(8)
         self.server = S3Server(f"http://127.0.0.1:{self._ports[0]}", "motet", "motet-secret")
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self.process = _start(self._folder, self.server, self._ports)
+        self.process = _start(self._folder, self.server, self._ports, self._niceness)
         _wait_until_ready(self.process, self.server)
 
     def kill(self) -> None:
@@ -63,7 +65,7 @@ def free_ports(count: int) -> list[int]:
         return ports
 
 
-def _start(folder: Path, server: S3Server, ports: list[int]) -> subprocess.Popen[bytes]:
+def _start(folder: Path, server: S3Server, ports: list[int], niceness: int) -> subprocess.Popen[bytes]:
     identity = {
         "name": "motet",
         "credentials": [{"accessKey": server.access_key, "secretKey": server.secret_key}],
@@ -78,6 +80,7 @@ def _start(folder: Path, server: S3Server, ports: list[int]) -> subprocess.Popen
     log = (folder / "log").open("wb")
     process = subprocess.Popen(
         [
+            *("nice", "-n", str(niceness)),
             weed,
             "server",
             "-ip=127.0.0.1",

@@ -52,13 +52,9 @@ function One({ finding }: { finding: Finding }) {
     <Group component="li" gap="xs" wrap="nowrap" align="baseline" style={{ listStyle: "none" }}>
       <Badge color={COLOURS[finding.severity]}>{finding.severity}</Badge>
       <Text size="sm" style={{ flex: 1 }}>
-        {to === null ? (
-          finding.message
-        ) : (
-          <Anchor component={Link} to={to}>
-            {finding.message}
-          </Anchor>
-        )}
+        <Anchor component={Link} to={to}>
+          {finding.message}
+        </Anchor>
         {finding.since != null && (
           <Text span c="dimmed">
             {" "}
@@ -77,7 +73,7 @@ function One({ finding }: { finding: Finding }) {
 }
 
 /** Where one does something about it. */
-function placeOf({ kind, tenant, adapter, rollout, version, key_id: key }: Finding): string | null {
+function placeOf({ kind, tenant, adapter, rollout, version, key_id: key }: Finding): string {
   const root = `/tenants/${tenant}`;
   switch (kind) {
     case "no_replica":
@@ -105,7 +101,7 @@ function placeOf({ kind, tenant, adapter, rollout, version, key_id: key }: Findi
     case "store_unreachable":
     case "store_lost_versions":
     case "store_check_failed":
-      return null;
+      return "/settings/store";
   }
 }
 

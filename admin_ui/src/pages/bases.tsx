@@ -23,6 +23,7 @@ import { ConflictNotice, SaveBar, type Saved, useEdit } from "../parts/edits";
 import { countText, Moment, Mono } from "../parts/figures";
 import { useOnce } from "../parts/once";
 import { Page } from "../parts/page";
+import { Scrolls } from "../parts/scrolls";
 import { Empty, Failed, Read } from "../parts/states";
 import { EndUpgrade } from "./upgrade-end";
 
@@ -118,7 +119,7 @@ const STATES: Record<string, string> = { proving: "indigo", finished: "teal", ab
 
 function Upgrades({ base }: { base: Base }) {
   return (
-    <Table.ScrollContainer minWidth={560}>
+    <Scrolls minWidth={560} what={`Upgrades of ${base.name}, newest first`}>
       <Table verticalSpacing="xs">
         <caption className="off-screen">Upgrades of {base.name}, newest first</caption>
         <Table.Thead>
@@ -138,7 +139,7 @@ function Upgrades({ base }: { base: Base }) {
           ))}
         </Table.Tbody>
       </Table>
-    </Table.ScrollContainer>
+    </Scrolls>
   );
 }
 

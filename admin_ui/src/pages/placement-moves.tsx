@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
 import { of } from "../live/fresh";
 import { useLook } from "../live/live";
+import { Scrolls } from "../parts/scrolls";
 import { Empty, Read } from "../parts/states";
 import { Address, TIERS, TierMark } from "./tier";
 
@@ -36,7 +37,7 @@ export function MovesCard() {
               <Text size="sm">What moves from now on appears here by itself.</Text>
             </Empty>
           ) : (
-            <Table.ScrollContainer minWidth={560}>
+            <Scrolls minWidth={560} what="Loads and evictions, newest first">
               <Table verticalSpacing={4}>
                 <caption className="off-screen">Loads and evictions, newest first</caption>
                 <Table.Thead>
@@ -54,7 +55,7 @@ export function MovesCard() {
                   ))}
                 </Table.Tbody>
               </Table>
-            </Table.ScrollContainer>
+            </Scrolls>
           )
         }
       </Read>

@@ -1,6 +1,7 @@
 import { Badge, Button, Select, Table, Text, TextInput } from "@mantine/core";
 import type { Schemas } from "../api/client";
 import type { Failure } from "../api/failure";
+import { Scrolls } from "../parts/scrolls";
 import { ForWhat, PRICE_NAMES, PRICES, type Price } from "./price-rows";
 
 type PriceIn = Schemas["PriceIn"];
@@ -205,7 +206,7 @@ export function Changes({ before, now }: { before: Price[]; now: Draft[] }) {
     return <Text size="sm">No price is another than in the version before.</Text>;
   }
   return (
-    <Table.ScrollContainer minWidth={480}>
+    <Scrolls minWidth={480} what="Prices that change">
       <Table verticalSpacing={4}>
         <caption className="off-screen">Prices that change</caption>
         <Table.Thead>
@@ -241,7 +242,7 @@ export function Changes({ before, now }: { before: Price[]; now: Draft[] }) {
           ))}
         </Table.Tbody>
       </Table>
-    </Table.ScrollContainer>
+    </Scrolls>
   );
 }
 

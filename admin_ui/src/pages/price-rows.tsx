@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import type { Schemas } from "../api/client";
 import { Mono } from "../parts/figures";
 import { Money } from "../parts/money";
+import { Scrolls } from "../parts/scrolls";
 
 export type Price = Schemas["PriceOut"];
 
@@ -27,7 +28,7 @@ export function PriceTable({
   aside?: { title: string; cell: (price: Price) => ReactNode };
 }) {
   return (
-    <Table.ScrollContainer minWidth={720}>
+    <Scrolls minWidth={720} what={caption}>
       <Table verticalSpacing="xs">
         <caption className="off-screen">{caption}</caption>
         <Table.Thead>
@@ -59,7 +60,7 @@ export function PriceTable({
           ))}
         </Table.Tbody>
       </Table>
-    </Table.ScrollContainer>
+    </Scrolls>
   );
 }
 
@@ -88,7 +89,7 @@ type ReRating = Schemas["ReRatingOut"];
 /** What usage came to and would come to, tenant by tenant. */
 export function Differences({ of, currency }: { of: ReRating; currency: string }) {
   return (
-    <Table.ScrollContainer minWidth={560}>
+    <Scrolls minWidth={560} what="What changes, tenant by tenant">
       <Table verticalSpacing="xs">
         <caption className="off-screen">What changes, tenant by tenant</caption>
         <Table.Thead>
@@ -116,6 +117,6 @@ export function Differences({ of, currency }: { of: ReRating; currency: string }
           ))}
         </Table.Tbody>
       </Table>
-    </Table.ScrollContainer>
+    </Scrolls>
   );
 }

@@ -1,6 +1,7 @@
 import { Table, Text } from "@mantine/core";
 import type { Schemas } from "../api/client";
 import { countText } from "../parts/figures";
+import { Scrolls } from "../parts/scrolls";
 import { msText, percentText, type Rollout } from "./rollout-words";
 
 type Figures = Schemas["FiguresOut"];
@@ -73,7 +74,7 @@ export function Comparison({ rollout }: { rollout: Rollout }) {
   const { old, new: now } = rollout;
   return (
     <>
-      <Table.ScrollContainer minWidth={440} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
+      <Scrolls minWidth={440} what="Figures of the old and the new version">
         <Table verticalSpacing={4}>
           <caption className="off-screen">Figures of the old and the new version</caption>
           <Table.Thead>
@@ -111,7 +112,7 @@ export function Comparison({ rollout }: { rollout: Rollout }) {
             ))}
           </Table.Tbody>
         </Table>
-      </Table.ScrollContainer>
+      </Scrolls>
       <Text size="sm" c="dimmed" mt="sm">
         {`Of version ${old.version} since the rollout began to move the alias, of version ${now.version} since its present step did; a second or two old. Only this tenant's own requests: not those of tenants that the adapter is shared with. Times are estimates, at most 9\u00a0% off; what clients cut is not counted.`}
       </Text>

@@ -1,6 +1,7 @@
 import { Code, Table, Text } from "@mantine/core";
 import type { Schemas } from "../api/client";
 import { Moment, Mono } from "../parts/figures";
+import { Scrolls } from "../parts/scrolls";
 
 type Event = Schemas["RolloutEventOut"];
 type Details = Record<string, unknown>;
@@ -8,7 +9,7 @@ type Details = Record<string, unknown>;
 /** Oldest first: the way as it was gone. */
 export function RolloutEvents({ events }: { events: Event[] }) {
   return (
-    <Table.ScrollContainer minWidth={560} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
+    <Scrolls minWidth={560} what="What happened to this rollout, oldest first">
       <Table verticalSpacing="xs">
         <caption className="off-screen">What happened to this rollout, oldest first</caption>
         <Table.Thead>
@@ -38,7 +39,7 @@ export function RolloutEvents({ events }: { events: Event[] }) {
           ))}
         </Table.Tbody>
       </Table>
-    </Table.ScrollContainer>
+    </Scrolls>
   );
 }
 

@@ -1,13 +1,14 @@
 import { Progress, Stack, Table, Text } from "@mantine/core";
 import { useEffect, useState } from "react";
 import { countText } from "../parts/figures";
+import { Scrolls } from "../parts/scrolls";
 import { shareOf } from "./rollout-actions";
 import { isActive, type Rollout, type Step, spanText } from "./rollout-words";
 
 export function StepsOnTheWay({ rollout }: { rollout: Rollout }) {
   return (
     <Stack gap="sm">
-      <Table.ScrollContainer minWidth={300} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
+      <Scrolls minWidth={300} what="Steps of this rollout">
         <Table verticalSpacing={4}>
           <caption className="off-screen">Steps of this rollout</caption>
           <Table.Thead>
@@ -31,7 +32,7 @@ export function StepsOnTheWay({ rollout }: { rollout: Rollout }) {
             ))}
           </Table.Tbody>
         </Table>
-      </Table.ScrollContainer>
+      </Scrolls>
       {isActive(rollout) && <UntilTheNext rollout={rollout} />}
     </Stack>
   );

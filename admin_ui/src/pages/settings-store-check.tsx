@@ -2,6 +2,7 @@ import { Alert, Badge, Drawer, Stack, Table, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { api, heard, type Schemas } from "../api/client";
 import { Count, Moment, Mono } from "../parts/figures";
+import { Scrolls } from "../parts/scrolls";
 import { Read } from "../parts/states";
 import { Row } from "./tenant-overview";
 
@@ -112,7 +113,7 @@ function Findings({ found }: { found: Record<string, unknown> }) {
       {examples.length > 0 && (
         <>
           <Text size="sm">The first {examples.length} things that are wrong:</Text>
-          <Table.ScrollContainer minWidth={320}>
+          <Scrolls minWidth={320} what="What is wrong">
             <Table>
               <Table.Tbody>
                 {examples.map((example) => (
@@ -125,7 +126,7 @@ function Findings({ found }: { found: Record<string, unknown> }) {
                 ))}
               </Table.Tbody>
             </Table>
-          </Table.ScrollContainer>
+          </Scrolls>
         </>
       )}
     </>

@@ -2,6 +2,7 @@ import { Card, Stack, Table, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { api, heard, type Schemas } from "../api/client";
 import { Count, countText, Mono } from "../parts/figures";
+import { Scrolls } from "../parts/scrolls";
 import { Empty, Read } from "../parts/states";
 import { WindowLine, WindowPicker, type WindowSearch, windowQuery } from "../parts/window";
 import { useTenant, useTenantId } from "./tenant-data";
@@ -63,7 +64,7 @@ function Uses({ of }: { of: Report }) {
   const shown = of.data.slice(0, MOST);
   return (
     <Card withBorder>
-      <Table.ScrollContainer minWidth={620}>
+      <Scrolls minWidth={620} what="What other tenants used, by day, tenant and adapter">
         <Table verticalSpacing="xs" highlightOnHover>
           <caption className="off-screen">What other tenants used, by day, tenant and adapter</caption>
           <Table.Thead>
@@ -99,7 +100,7 @@ function Uses({ of }: { of: Report }) {
             </Table.Tr>
           </Table.Tfoot>
         </Table>
-      </Table.ScrollContainer>
+      </Scrolls>
       {of.data.length > MOST && (
         <Text size="sm" c="dimmed">
           {countText(of.data.length - MOST)} more rows are in the total and not shown: look at fewer days.

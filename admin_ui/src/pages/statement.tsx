@@ -5,6 +5,7 @@ import type { ReactNode } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Count, countText, Moment, Mono } from "../parts/figures";
 import { alignedTexts, exactText } from "../parts/money";
+import { Scrolls } from "../parts/scrolls";
 import { Empty, Read } from "../parts/states";
 import { WindowLine } from "../parts/window";
 import { ExportsOfTenant } from "./exports";
@@ -168,7 +169,7 @@ function Lines({ of }: { of: Statement }) {
   const amounts = alignedTexts([...of.lines.map((line) => line.amount), of.exact, of.rounding]);
   const [exact, rounding] = amounts.slice(-2);
   return (
-    <Table.ScrollContainer minWidth={760}>
+    <Scrolls minWidth={760} what={`Lines of ${of.month}`}>
       <Table verticalSpacing="xs">
         <caption className="off-screen">Lines of {of.month}</caption>
         <Table.Thead>
@@ -200,7 +201,7 @@ function Lines({ of }: { of: Statement }) {
           </Foot>
         </Table.Tfoot>
       </Table>
-    </Table.ScrollContainer>
+    </Scrolls>
   );
 }
 

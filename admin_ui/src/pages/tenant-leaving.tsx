@@ -4,6 +4,7 @@ import { useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Confirm } from "../parts/confirm";
 import { Count, Moment, Mono } from "../parts/figures";
+import { Scrolls } from "../parts/scrolls";
 import { Loading, Read } from "../parts/states";
 import type { Tenant } from "./tenant-data";
 import { Row } from "./tenant-overview";
@@ -171,7 +172,7 @@ function Facts({ found }: { found: Leaving }) {
 
 function Steps({ found }: { found: Leaving }) {
   return (
-    <Table.ScrollContainer minWidth={320}>
+    <Scrolls minWidth={320} what="Steps of the purge">
       <Table>
         <caption className="off-screen">Steps of the purge</caption>
         <Table.Thead>
@@ -197,6 +198,6 @@ function Steps({ found }: { found: Leaving }) {
           ))}
         </Table.Tbody>
       </Table>
-    </Table.ScrollContainer>
+    </Scrolls>
   );
 }

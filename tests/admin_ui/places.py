@@ -24,10 +24,10 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 @dataclass(frozen=True)
 class Place:
-    """`path` and `way` may name fields of `Furnished`. `reads`: the route that the page is nothing without;
-    who reaches it, may open the page. `way`: the page that leads there, then what is pressed, by its name;
-    the main navigation and the account menu stand on every page, which is "". Without a way it is a page of
-    the list in another state, which its address says. `opens`: what opens a dialog."""
+    """`path`, `way` and `opens` may name fields of `Furnished`. `reads`: the route that the page is nothing
+    without; who reaches it, may open the page. `way`: the page that leads there, then what is pressed, by its
+    name; the main navigation and the account menu stand on every page, which is "". Without a way it is a
+    page of the list in another state, which its address says. `opens`: what opens a dialog."""
 
     name: str
     path: str
@@ -70,13 +70,28 @@ PLACES: Final = (
         "/tenants/{tenant}/adapters/{adapter}/aliases",
         f"GET {ADAPTER}/aliases",
         ("adapter", "Aliases"),
-        ("Create alias…",),
+        ("Create alias…", "Move {adapter}@stable…", "Delete {adapter}@stable…"),
     ),
     Place(
         "rollouts",
         "/tenants/{tenant}/adapters/{adapter}/rollouts",
         f"GET {ADAPTER}/rollouts",
         ("adapter", "Rollouts"),
+        ("Begin rollout…",),
+    ),
+    Place(
+        "rollout",
+        "/tenants/{tenant}/adapters/{adapter}/rollouts/{rollout}",
+        f"GET {ADAPTER}/rollouts/{{rollout_id}}",
+        ("rollouts", "{rollout_name}"),
+        ("Roll back…",),
+    ),
+    Place(
+        "adapter-limits",
+        "/tenants/{tenant}/adapters/{adapter}/limits",
+        f"GET {ADAPTER}/limits",
+        ("adapter", "Limits and placement"),
+        ("Have it lie ready…",),
     ),
     Place("diff", "/tenants/{tenant}/adapters/{adapter}/diff", f"GET {ADAPTER}", ("adapter", "Diff")),
     Place("playground", "/tenants/{tenant}/playground", f"GET {TENANT}/models", ("tenant", "Playground")),
@@ -164,6 +179,8 @@ class Furnished:
     key_name: str
     secret: str
     adapter: str
+    rollout: str
+    rollout_name: str
     request: str
     member: str
     email: str
@@ -181,9 +198,7 @@ def furnish(admin: httpx.Client, name: str | None = None) -> Furnished:
     scopes = ["inference", "adapters:write"]  # no more than developers may give, who then see the key
     key = _made(admin.post(f"{root}/keys", json={"name": "production", "scopes": scopes}))
     adapter = "pirate"
-    files = {part: (FILES / adapter / part).read_bytes() for part in (CONFIG, WEIGHTS)}
-    _made(admin.post(f"{root}/adapters/{adapter}/versions", files=files))
-    _until_live(admin, f"{root}/adapters/{adapter}")
+    rollout = _in_two_versions(admin, f"{root}/adapters/{adapter}")
     asked = {"model": adapter, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
     headers = {"authorization": f"Bearer {key['secret']}"}
     answer = admin.post("/v1/chat/completions", json=asked, headers=headers)
@@ -200,6 +215,8 @@ def furnish(admin: httpx.Client, name: str | None = None) -> Furnished:
         key_name="production",
         secret=key["secret"],
         adapter=adapter,
+        rollout=rollout["id"],
+        rollout_name=f"{rollout['alias']}: 1 → 2",
         request=answer.headers["x-request-id"],
         member=member["id"],
         email=person["email"],
@@ -207,11 +224,25 @@ def furnish(admin: httpx.Client, name: str | None = None) -> Furnished:
     )
 
 
-def _until_live(admin: httpx.Client, adapter: str) -> None:
+def _in_two_versions(admin: httpx.Client, adapter: str) -> Any:
+    """`live` and `stable` point to the first; a rollout, which it returns, takes `canary` to the second."""
+    for number, folder in enumerate(("pirate", "shout"), 1):
+        files = {part: (FILES / folder / part).read_bytes() for part in (CONFIG, WEIGHTS)}
+        alias = {"alias": "live" if number == 1 else "none"}
+        _made(admin.post(f"{adapter}/versions", files=files, params=alias))
+        until_ready(admin, f"{adapter}/versions/{number}")
+    for name in ("stable", "canary"):
+        _made(admin.put(f"{adapter}/aliases/{name}", json={"weights": {"1": 100}}))
+    steps = [{"weight": 25, "hold_s": 86_400}, {"weight": 100}]
+    return _made(admin.post(f"{adapter}/rollouts", json={"alias": "canary", "to": 2, "steps": steps}))
+
+
+def until_ready(admin: httpx.Client, version: str) -> None:
     """An upload's answer waits for its proof, but not for ever."""
     deadline = time.monotonic() + PROOF_S
-    while "live" not in _made(admin.get(adapter))["aliases"]:
-        assert time.monotonic() < deadline, f"{adapter} was not proved in {PROOF_S:.0f} s"
+    while (state := _made(admin.get(version))["state"]) != "ready":
+        assert state in ("uploaded", "proving"), f"{version} is {state}"
+        assert time.monotonic() < deadline, f"{version} was not proved in {PROOF_S:.0f} s"
         time.sleep(0.2)
 
 

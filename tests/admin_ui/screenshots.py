@@ -87,7 +87,7 @@ def take(
             settled(page)
             yield from _pictures(page, folder, place.name)
             for opener in place.opens:
-                yield from _dialog(page, folder, place, opener)
+                yield from _dialog(page, folder, place, shown.fill(opener))
         except (Error, AssertionError) as error:
             yield f"{place.name}: {error}"
     context.close()

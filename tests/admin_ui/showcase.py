@@ -4,7 +4,6 @@ Every number on a page comes of a request that was answered here."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +14,7 @@ import httpx
 from deploy.bench.load import Answer, Ask, Endpoint, run_open
 from deploy.bench.prompts import words
 from deploy.local.demo_tenants import FILES
-from tests.admin_ui.places import CONFIG, WEIGHTS, Furnished, furnish
+from tests.admin_ui.places import CONFIG, WEIGHTS, Furnished, furnish, until_ready
 from tests.running_platform import RunningPlatform
 
 NAME = "initech"
@@ -43,7 +42,8 @@ def show(platform: RunningPlatform) -> Furnished:
         limits = {"requests_per_minute": 600, "tokens_per_minute": 120_000, "max_parallel": 8}
         _made(admin.patch(f"/api/v1/tenants/{shown.tenant}/limits", json=limits))
         rollout = {"to": 2, "steps": [{"weight": 25, "hold_s": 3_600}, {"weight": 100}]}
-        _made(admin.post(f"/api/v1/tenants/{shown.tenant}/adapters/{shown.adapter}/rollouts", json=rollout))
+        made = admin.post(f"/api/v1/tenants/{shown.tenant}/adapters/{shown.adapter}/rollouts", json=rollout)
+        shown = replace(shown, rollout=_made(made)["id"])
         _load(demo, shown)
         _refused(admin, shown)
         return _explained(admin, shown)
@@ -71,23 +71,14 @@ def _keys(admin: httpx.Client, shown: Furnished) -> None:
 
 
 def _versions(admin: httpx.Client, shown: Furnished) -> None:
-    """A second version of what is live, a second adapter, and one that is refused."""
+    """A second adapter, and one that is refused."""
     adapters = f"/api/v1/tenants/{shown.tenant}/adapters"
-    for name, folder, alias in ((shown.adapter, "shout", "none"), ("triage", "triage", "live")):
-        files = {part: (FILES / folder / part).read_bytes() for part in (CONFIG, WEIGHTS)}
-        made = _made(admin.post(f"{adapters}/{name}/versions", files=files, params={"alias": alias}))
-        _until_proved(admin, f"{adapters}/{name}/versions/{made['version']}")
+    files = {part: (FILES / "triage" / part).read_bytes() for part in (CONFIG, WEIGHTS)}
+    _made(admin.post(f"{adapters}/triage/versions", files=files))
+    until_ready(admin, f"{adapters}/triage/versions/1")
     broken = {CONFIG: b'{"peft_type": "LORA", "r": 4096}', WEIGHTS: b"\0" * 64}
     refused = admin.post(f"{adapters}/experiment/versions", files=broken)
     assert 400 <= refused.status_code < 500, refused.text
-
-
-def _until_proved(admin: httpx.Client, version: str) -> None:
-    deadline = time.monotonic() + LONGEST_PROOF_S
-    while (state := _made(admin.get(version))["state"]) != "ready":
-        assert state in ("uploaded", "proving"), f"{version} is {state}"
-        assert time.monotonic() < deadline, f"{version} was not proved in {LONGEST_PROOF_S:.0f} s"
-        time.sleep(0.5)
 
 
 def _load(demo: dict[str, Any], shown: Furnished) -> None:

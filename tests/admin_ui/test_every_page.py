@@ -98,7 +98,7 @@ def test_every_page_is_accessible_in_every_state(as_role: AsRole, furnished: Fur
         has_list = reads and any(pattern.match(each.url) and each.ok and lists(each) for each in heard)
         found += in_every_look(page)
         for opener in place.opens:
-            found += with_dialog(page, opener)
+            found += with_dialog(page, furnished.fill(opener))
         if has_list:
             with answered(page, place, emptied):
                 page.goto(url)

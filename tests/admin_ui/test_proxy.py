@@ -22,9 +22,11 @@ from typer.testing import CliRunner
 from deploy.cli import build_app
 from deploy.local.children import Child, ChildSpec, tail
 from deploy.local.services import free_port
+from tests.admin_ui.bringing import WEIGHTS, Maker, choose
 from tests.admin_ui.conftest import HARMLESS, Ui, fill_log_in, forget_attempts, new_context
 from tests.admin_ui.places import Furnished
 from tests.admin_ui.programs import need
+from tests.admin_ui.test_live import stream, until
 from tests.gateway.inference.test_reverse_proxy import make_certificate, nginx
 from tests.oidc_provider import OidcServer
 from tests.rig.rig import Rig
@@ -32,6 +34,7 @@ from tests.rig.rig import Rig
 PREFIX = "/x/motet"
 LIMIT_BYTES = 1024 * 1024
 READY_S = 240.0
+HEARD_S = 10.0  # beside other work; a proxy that buffers tells after a minute
 TUS = {"tus-resumable": "1.0.0"}
 
 
@@ -205,6 +208,32 @@ def test_uploads_go_in_pieces_through_a_limit_on_bodies(
             assert sent.status_code == 204, sent.text
         assert client.get(place).json()["finished"] is True
         assert client.delete(place, headers=TUS).status_code == 204
+
+
+def test_a_page_uploads_in_pieces_that_the_proxy_takes(outer: Ui, new_tenant: Maker, large: Path) -> None:
+    made, size = new_tenant(), (large / WEIGHTS).stat().st_size
+    page = outer.open(f"/tenants/{made['id']}/upload", expected={401, 413})
+    fill_log_in(page)
+    choose(page, large)
+    pieces: list[int] = []
+    page.on("response", lambda each: pieces.append(each.status) if each.request.method == "PATCH" else None)
+    page.get_by_role("button", name="Upload", exact=True).click()
+    expect(page.get_by_text("large@1 is ready")).to_be_visible(timeout=60_000)
+    assert 0 < pieces.count(413) < 8  # a half each time
+    assert pieces.count(204) > size // LIMIT_BYTES
+
+
+def test_changes_are_heard_as_they_happen(proxied: Proxied, stack: Rig, new_tenant: Maker) -> None:
+    """Neither held back in the proxy's memory nor ended by it."""
+    with (
+        httpx.Client(base_url=proxied.url, verify=False, headers=stack.admin_headers) as client,
+        stream(stack, "/api/v1/changes", client) as events,
+    ):
+        for _ in range(3):
+            made, began = new_tenant(), time.monotonic()
+            while until(events, bool)["tenant"] != made["id"]:
+                pass
+            assert time.monotonic() - began < HEARD_S
 
 
 def test_a_stream_comes_frame_by_frame(proxied: Proxied, furnished: Furnished) -> None:

@@ -106,7 +106,7 @@ def test_groups_are_what_the_session_may_do(
     )
     assert log_in(browser, person(provider, "devs"), "/tenants?x=1") == "/motet/admin/tenants?x=1"
     session = browser.get("/api/v1/session").json()
-    assert (session["provider"], session["can"]) == ("house", ["list_tenants"])
+    assert (session["provider"], session["can"]) == ("house", ["list_tenants", "find_request"])
     assert [one["id"] for one in browser.get("/api/v1/tenants").json()["data"]] == [tenant]
     found = browser.get(f"/api/v1/tenants/{tenant}").json()
     assert "create_key" in found["can"]

@@ -34,7 +34,7 @@ from gateway.credentials import Peppers
 from gateway.db import Database
 from gateway.principal import Role
 from tests.admin_ui.places import Furnished, furnish
-from tests.admin_ui.programs import missing, need
+from tests.admin_ui.programs import missing, need_chromium
 from tests.oidc_provider import OidcServer
 from tests.rig.rig import EMAIL, PASSWORD, Rig, Shape, running_rig
 
@@ -126,9 +126,9 @@ def large(base: BaseSpec, tmp_path: Path) -> Path:
 def browser() -> Iterator[Browser]:
     """Not for the session: while it is there, its event loop runs in this thread, and whatever comes after
     these tests could begin none of its own."""
-    chromium = need("chromium")
+    program = need_chromium()
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield opened
         opened.close()
 

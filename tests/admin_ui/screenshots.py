@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Error, Page, sync_playwright
 from deploy.local.models import DEMO_MODEL, import_model
 from tests.admin_ui.looking import DESK, PHONE, at_rest, settled
 from tests.admin_ui.places import PLACES, Furnished, Place
-from tests.admin_ui.programs import NotInstalled, installed
+from tests.admin_ui.programs import NotInstalled, chromium
 from tests.admin_ui.showcase import show
 from tests.running_platform import RunningPlatform
 
@@ -41,7 +41,7 @@ def main() -> int:
     wanted = {name for name in options.only.split(",") if name}
     places = [place for place in PLACES if not wanted or place.name in wanted]
     try:
-        chromium = installed("chromium")
+        program = chromium()
     except NotInstalled as error:
         print(f"motet: {error}", file=sys.stderr)
         return 1
@@ -54,7 +54,7 @@ def main() -> int:
             print(f"The platform is ready after {platform.start():.0f} s; now the load …", flush=True)
             shown = show(platform)
             with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+                browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
                 failed = list(take(browser, platform, shown, places, options.folder))
                 browser.close()
         finally:

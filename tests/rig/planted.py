@@ -17,7 +17,7 @@ import httpx
 
 from gateway.api_keys.authenticator import API_KEY
 from tests.rig.fake_replica import WORD
-from tests.rig.rig import EMAIL, PASSWORD, Rig, TenantKey
+from tests.rig.rig import AWAY, EMAIL, PASSWORD, Rig, TenantKey
 from tests.rig.roles import add_member
 from tests.rig.search import Answers
 
@@ -98,6 +98,7 @@ def _of_the_platform(rig: Rig) -> dict[str, str]:
         "operator's password": PASSWORD,
         "pepper": plan.pepper,
         "engine_token": plan.engines.token,
+        "oidc_providers": json.loads(rig.settings["OIDC_PROVIDERS"])[0]["client_secret"],
         **{name: unquote(urlsplit(url).password or "") for name, url in urls.items()},
         **{name.lower(): value for name, value in rig.settings.items() if _is_secret(name)},
     }
@@ -220,13 +221,13 @@ def _send(
     planted: Planted,
     answers: Answers,
 ) -> None:
-    if (method, path) == ("delete", "/api/v1/session"):  # once it is closed the session is no secret
+    if method == "delete" and path in ("/api/v1/session", "/api/v1/sessions"):  # closed, it is no secret
         headers = {name: value for name, value in headers.items() if name != "cookie"}
-    ids = {"tenant": planted.tenant, "key_id": "a" * 12, "number": "1", "version": "1"}
+    ids = {"tenant": planted.tenant, "key_id": "a" * 12, "number": "1", "version": "1", "provider": AWAY}
     if path.endswith(("/suspend", "/offboarding")):  # it is still needed
         ids["tenant"] = str(uuid4())
     meant = re.sub(r"\{(\w+)\}", lambda match: ids.get(match[1], "nobody"), path)
-    answers.note(http.request(method, meant, headers=headers, json={} if method != "get" else None))
+    answers.note(_answer(http, method, meant, headers=headers, json={} if method != "get" else None))
     raw = planted.raw[0]
     misplaced = re.sub(r"\{(\w+)\}", quote(raw), path)
     sent = frozenset(secret_part(each) for each in planted.raw)
@@ -234,7 +235,21 @@ def _send(
         content = json.dumps(body) if method != "get" else None
         typed = {**headers, "content-type": "application/json"}
         query = {"api_key": planted.raw[1], "after": raw, "month": raw, "limit": raw}
-        answers.note(http.request(method, misplaced, params=query, headers=typed, content=content), sent)
+        answers.note(_answer(http, method, misplaced, params=query, headers=typed, content=content), sent)
+
+
+def _answer(http: httpx.Client, method: str, url: str, **more: Any) -> httpx.Response:
+    """The whole; of a feed of changes, which never ends, its first event."""
+    with http.stream(method, url, **more) as answer:
+        if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+            answer.read()
+            return answer
+        begun = ""
+        for piece in answer.iter_text():
+            begun += piece
+            if "\n\n" in begun:
+                break
+        return httpx.Response(answer.status_code, headers=answer.headers, text=begun, request=answer.request)
 
 
 def _infer(http: httpx.Client, rig: Rig, planted: Planted, answers: Answers) -> None:

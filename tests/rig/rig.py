@@ -40,6 +40,7 @@ READY_S = 240.0  # beside other work, too
 STOP_S = 10.0
 EMAIL, PASSWORD = "operator@example.com", "a pass phrase of the rig"
 SECRET_SETTINGS = ("DATA_KEY", "RECEIPT_KEY", "REGISTRATION_TOKEN")
+AWAY = "away"  # the id of a provider that nobody can reach
 ALL_SCOPES = tuple(scope.value for scope in Scope)
 
 
@@ -68,6 +69,12 @@ class TenantKey:
         return {"authorization": f"Bearer {self.secret}"}
 
 
+def _provider_away() -> dict[str, str]:
+    secret = f"client-secret-of-the-rig-{uuid4().hex}"
+    issuer = "http://127.0.0.1:9"
+    return {"id": AWAY, "name": "Away", "issuer": issuer, "client_id": "motet", "client_secret": secret}
+
+
 class Rig:
     """`database` and `redis_url` None: servers of its own, which may be stopped."""
 
@@ -89,6 +96,7 @@ class Rig:
         self.settings = {
             "REPLICA_RUNNING": str(shape.running),
             **{name: f"{name}-of-the-rig-{uuid4().hex}" for name in SECRET_SETTINGS},
+            "OIDC_PROVIDERS": json.dumps([_provider_away()]),
             **shape.settings,
         }
         self.base_name = f"rig-{uuid4().hex[:8]}"  # a pool of places of its own in a Redis that others use

@@ -36,7 +36,7 @@ from tests.proof_moments import (
 from tests.running_platform import survivors
 from tests.store_rig import READY_S, Rig, store_rig
 
-JUDGED_S = 900.0  # a replica that broke off is asked again after a minute, then after two, …
+JUDGED_S = 300.0  # a replica that broke off is asked again after a minute, then after two
 REST_S = 90.0  # a lease of a killed worker runs out after sixty
 FAINT = 1e-5  # values that change no answer
 FIRST_LOAD, LAST_LOAD = "first request of its load", "last request of its load"

@@ -15,6 +15,7 @@ export function AdapterDiff() {
   const path = useAdapterPath();
   const search = useSearch({ from: "/inside/tenants/$tenant/adapters/$name/diff" });
   const navigate = useNavigate({ from: "/tenants/$tenant/adapters/$name/diff" });
+  const ready = useReadyVersions();
   const [number, other] = useTwo(search);
   const choose = (next: Partial<DiffSearch>) =>
     void navigate({ search: (before) => ({ ...before, ...next }), replace: true });
@@ -49,10 +50,14 @@ export function AdapterDiff() {
         />
       </Group>
       {number === null || other === null ? (
-        <Empty
-          title="There is one version only, and nothing to compare it with"
-          command={`motet adapters upload ./my-adapter --name ${path.name}`}
-        />
+        <Read of={ready} what="the versions">
+          {() => (
+            <Empty
+              title="There is one version only, and nothing to compare it with"
+              command={`motet adapters upload ./my-adapter --name ${path.name}`}
+            />
+          )}
+        </Read>
       ) : (
         <Read of={read} what="the difference">
           {(diff) => <Whole diff={diff} all={search.all ?? false} waiting={read.isPlaceholderData} />}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,7 @@ from gateway.changes.kinds import NOUNS, READ_BY, TOLD, heard_by
 from gateway.changes.log_tail import LogTail, first_id_of
 from gateway.changes.open_streams import OpenStreams, StreamBounds
 from gateway.changes.schemas import Change as Told
+from gateway.changes.service import Asked, Changes
 from gateway.db import Database
 from gateway.draining import Leaving
 from gateway.errors import RateLimited, Unavailable
@@ -220,6 +222,37 @@ async def test_a_change_of_members_has_rights_looked_at_again(bench: Bench, new_
     removed = Told(id=uuid7(), kind="member", tenant=mine, objects=[], at=datetime.now(UTC))
     touched = [each.touched_by(removed) for each in (Audience(Role.VIEWER, other), OPERATOR)]
     assert touched == [False, True]
+
+
+async def test_who_is_given_a_lesser_role_hears_no_more_of_what_the_other_one_reads(
+    bench: Bench, tenant: TenantId
+) -> None:
+    """The stream outlives the moment in which the role was looked up."""
+    sent: list[bytes] = []
+    begun = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+        begun.set()
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def still() -> Role:
+        return Role.VIEWER
+
+    changes = Changes(bench.feed, OpenStreams(StreamBounds(8, 2)), 15.0, bench.leaving)
+    asked = Asked(uuid4(), Audience(Role.TENANT_ADMIN, tenant), None, still)
+    stream = asyncio.create_task(changes.follow(asked, receive, send))
+    await begun.wait()
+    await bench.change("member.update", "a@example.com", tenant)
+    await bench.change("api_key.create", "ab12cd34", tenant)
+    await bench.feed.look()
+    async with asyncio.timeout(10):
+        await stream
+    told = b"".join(sent)
+    assert b"event: change" not in told
+    assert b'"reason":"renew"' in sent[-1]
 
 
 def test_streams_are_bounded_for_all_a_tenant_and_an_account() -> None:

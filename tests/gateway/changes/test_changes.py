@@ -147,6 +147,64 @@ async def test_what_commits_late_is_heard_of_too(bench: Bench, tenant: TenantId)
     assert about(operator, tenant) == [("alias", ["triage"])]
 
 
+class Source:
+    """Says that some of what it has to tell is lost, or does not answer."""
+
+    def __init__(self, *, away: bool = False) -> None:
+        self.complete = False
+        self._away = away
+
+    def forget(self) -> None:
+        pass
+
+    async def look(self) -> tuple[list[Told], bool]:
+        if self._away:
+            raise Unavailable("away")
+        return [], self.complete
+
+
+async def test_what_the_log_said_is_told_when_the_fleet_can_not_be_asked(
+    bench: Bench, tenant: TenantId
+) -> None:
+    """The log says it once."""
+    feed = Feed(bench.logs, Source(away=True), bench.sessions, bench.leaving)  # type: ignore[arg-type]
+    operator = feed.join(OPERATOR, None)
+    await bench.change("alias.move", "triage@live", tenant)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await feed.look()
+    assert about(operator, tenant) == [("alias", ["triage"])]
+
+
+async def test_all_are_told_to_read_all_now_and_then_however_long_too_much_happens(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one tenant's many changes would have everybody else read all each second."""
+    quiet, flood = Source(), Source()
+    quiet.complete = True
+    feed = Feed(flood, quiet, bench.sessions, bench.leaving)  # type: ignore[arg-type]
+    follower = feed.join(OPERATOR, None)
+    for _ in range(5):
+        await feed.look()
+    assert follower.take().count(b"event: reset") == 1
+    assert follower.doubted
+    flood.complete = True
+    monkeypatch.setattr("gateway.changes.feed.RESET_S", 0.0)
+    for _ in range(2):
+        await feed.look()
+    assert follower.take().count(b"event: reset") == 1, "for what was lost since the first one"
+
+
+async def test_more_moves_than_are_kept_are_not_all(bench: Bench, line: Line) -> None:
+    moves = Moves(bench.registry)
+    fleet = FleetTail(bench.db, line.base_id, bench.registry, moves)
+    fleet.forget()
+    assert await fleet.look() == ([], True)
+    moves.number += 1  # of one that is forgotten already
+    assert await fleet.look() == ([], False)
+    assert await fleet.look() == ([], True)
+
+
 async def test_who_was_cut_off_goes_on_or_is_told_to_read_all(bench: Bench, tenant: TenantId) -> None:
     first = bench.feed.join(OPERATOR, None)
     assert b'"complete":true' in first.take()

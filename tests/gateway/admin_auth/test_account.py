@@ -10,6 +10,7 @@ import pytest
 from litestar.testing import TestClient
 from redis.asyncio import Redis
 
+from gateway.admin_auth import service
 from gateway.admin_auth.bootstrap import ensure_admin
 from gateway.admin_auth.sessions import SessionStore
 from gateway.credentials import Peppers
@@ -54,6 +55,18 @@ async def test_a_given_password_is_changed_before_anything_else(
     await ensure_admin(db, peppers, email, GIVEN, must_change=True)  # as at each start of a container
     assert client.get("/api/v1/tenants").status_code == 200
     assert log_in(client, email, CHOSEN)["must_change_password"] is False
+
+
+def test_a_change_of_a_password_is_one_attempt(
+    client: Client, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted twice, one that was made could be answered with a refusal, and nobody would be logged in."""
+    monkeypatch.setattr(service, "ATTEMPTS_PAIR", 2)
+    headers = {"x-csrf-token": log_in(client, operator.email, operator.password)["csrf_token"]}
+    wanted = {"current": operator.password, "new": CHOSEN}
+    changed = client.put("/api/v1/session/password", json=wanted, headers=headers)
+    assert changed.status_code == 200, changed.text
+    assert client.get("/api/v1/session").json() == changed.json()
 
 
 def test_all_sessions_of_an_account_end_at_once(client: Client, operator: Operator) -> None:

@@ -21,7 +21,7 @@ from gateway.catalog.repository import Line
 from gateway.changes.feed import Feed
 from gateway.changes.fleet_tail import FleetTail
 from gateway.changes.follower import MOST_WAITING, Audience, Follower
-from gateway.changes.kinds import NOUNS, READ_BY, TOLD, heard_by
+from gateway.changes.kinds import NOUNS, READ_BY, TOLD, heard_by, of_action
 from gateway.changes.log_tail import LogTail, first_id_of
 from gateway.changes.open_streams import OpenStreams, StreamBounds
 from gateway.changes.schemas import Change as Told
@@ -54,6 +54,12 @@ def test_all_that_is_audited_has_a_kind_that_somebody_may_read() -> None:
     assert {noun.kind for noun in NOUNS.values()} | {kind for kind, _ in TOLD.values()} | {"move"} == set(
         READ_BY
     )
+
+
+def test_an_artefact_is_named_as_no_adapter() -> None:
+    for verb in ("purged", "lost", "found"):
+        assert of_action(f"adapter.{verb}", "a" * 64) == ("adapter", [])
+    assert of_action("adapter.ready", "triage@3") == ("adapter", ["triage"])
 
 
 def test_a_role_hears_of_what_it_may_read() -> None:

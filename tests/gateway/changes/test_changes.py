@@ -39,6 +39,7 @@ from gateway.roles import OPERATORS, ROLES
 from gateway.webhooks.outbox import publish
 from tests.gateway.placement.test_placements import Standing, add_adapter
 
+UNTOLD = {"upload"}  # what arrives of one is in no log, so whoever watches one asks now and then
 SOURCES = Path(__file__).resolve().parents[3] / "gateway"
 OPERATOR = Audience(Role.OPERATOR)
 NewTenant = Callable[[], Awaitable[TenantId]]
@@ -47,9 +48,9 @@ NewTenant = Callable[[], Awaitable[TenantId]]
 def test_all_that_is_audited_has_a_kind_that_somebody_may_read() -> None:
     """A new noun of the audit log is told to nobody until it stands in the table."""
     code = "".join(path.read_text() for path in SOURCES.rglob("*.py"))
-    nouns = set(re.findall(r"\bChange\(\s*f?\"([a-z_]+)\.", code))
+    nouns = set(re.findall(r"\b_?[cC]hange\(\s*f?\"([a-z_]+)\.", code))
     assert len(nouns) > 15
-    assert nouns == set(NOUNS)
+    assert nouns == set(NOUNS) | UNTOLD
     assert all(tuple(call) in ROLES for call in READ_BY.values())
     assert {noun.kind for noun in NOUNS.values()} | {kind for kind, _ in TOLD.values()} | {"move"} == set(
         READ_BY

@@ -47,6 +47,7 @@ SUB_COMMANDS = (
     SubCommand("placement", "gateway.cli", "Where adapters lie, are wanted, and what moves."),
     SubCommand("changes", "gateway.cli", "Follow what changes, as it happens."),
     SubCommand("audit", "gateway.cli", "Read and verify the audit log."),
+    SubCommand("attention", "gateway.cli", "What to look at first, and the queue as it is now."),
     SubCommand("doctor", "gateway.cli", "Find out why people can't reach the admin UI, or log in."),
 )
 

@@ -7,7 +7,7 @@ What a handler says of itself, in `opt`:
 - `EPOCH_CHECKED: True`: the handler compares epochs itself (the limiter returns it), so the door need not
   ask Redis.
 - `WHILE_LEAVING: True`: changes a tenant that is being off-boarded too.
-- `UNTOUCHED: True`: does not keep the session alive that asks for it.
+- `UNTOUCHED: True`: the door does not keep the session alive that asks for it.
 
 Under `/api/v1` the table in `gateway/roles.py` says which roles may.
 """
@@ -80,8 +80,7 @@ async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
     if route.startswith(TENANT_ROUTES):
         connection.scope["state"]["principal"] = await _tenant(connection, handler)
     elif route.startswith(ADMIN_ROUTES):
-        quiet = route == SESSION and connection.query_params.get("touch") == "false"
-        await _account(connection, method, route, touch=not quiet and not handler.opt.get(UNTOUCHED))
+        await _account(connection, method, route, touch=not handler.opt.get(UNTOUCHED))
         await _require_staying(connection, handler, method)
     else:
         raise NotFound("There is nothing here.")

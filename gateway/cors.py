@@ -21,14 +21,15 @@ PREFLIGHT_S: Final = 7_200
 METHODS: Final = "GET, POST, PUT, PATCH, DELETE"
 REQUEST_HEADERS: Final = (
     "authorization, content-type, idempotency-key, x-request-id, x-motet-deadline-ms, "
-    "tus-resumable, upload-length, upload-metadata, upload-offset, upload-checksum, x-http-method-override"
+    "tus-resumable, upload-length, upload-metadata, upload-offset, upload-checksum, x-http-method-override, "
+    "if-match, if-none-match, prefer"
 )
 ANSWER_HEADERS: Final = (
     "retry-after, retry-after-ms, x-request-id, openai-processing-ms, idempotent-replayed, "
     "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
     "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, "
     "location, tus-resumable, tus-version, upload-offset, upload-length, upload-metadata, upload-expires, "
-    "x-motet-adapter, x-motet-version, x-motet-digest, x-motet-default-max-tokens, x-motet-cache"
+    "x-motet-adapter, x-motet-version, x-motet-digest, x-motet-default-max-tokens, x-motet-cache, etag"
 )
 """What a script sees beside the body."""
 

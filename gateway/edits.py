@@ -49,11 +49,14 @@ def revision_tag(revision: int) -> str:
 
 def require_match(given: str | None, fields: Mapping[str, Any], tag: str | None = None) -> None:
     """Raises `PreconditionFailed` unless `given` is absent, `*`, or names the tag of `fields` (`tag`, where
-    they have one of their own). To be called where the row is locked, so that nothing comes between."""
+    they have one of their own). To be called where the row is locked, so that nothing comes between.
+
+    A tag that a proxy made weak is taken as it was: nginx and others do so when they compress an answer, and
+    what it is a tag of is not the answer's bytes."""
     if given is None or given.strip() == "*":
         return
     tag = tag_of(fields) if tag is None else tag
-    if tag not in [part.strip() for part in given.split(",")]:
+    if tag not in [part.strip().removeprefix("W/") for part in given.split(",")]:
         raise _changed("It was changed meanwhile. Look at what is there now, and try again.", fields, tag)
 
 

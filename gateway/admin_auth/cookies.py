@@ -6,6 +6,7 @@ from litestar.datastructures import Cookie
 
 from gateway.admin_auth.sessions import COOKIE
 from gateway.config import Settings
+from gateway.public_url import PublicUrl
 
 
 def session_cookie(settings: Settings, value: str) -> Cookie:
@@ -17,5 +18,5 @@ def session_cookie(settings: Settings, value: str) -> Cookie:
         path="/",
         httponly=True,
         samesite="strict",
-        secure=settings.public_url.startswith("https://"),
+        secure=PublicUrl.parse(settings.public_url).is_secure,
     )

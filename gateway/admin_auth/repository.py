@@ -45,16 +45,16 @@ async def find_token(session: SystemRead, token_id: str) -> FoundToken | None:
     return None if row is None else FoundToken(row[0], row[1], row[2])
 
 
-async def change_password(session: SystemWrite, admin: UUID, before: str, password_hash: str) -> bool:
-    """False when it is not the one of `before` any more."""
-    changed = await session.execute(
+async def change_password(session: SystemWrite, admin: UUID, before: str, password_hash: str) -> Admin | None:
+    """The account as it then is; None when the password is not the one of `before` any more."""
+    changed = await session.scalars(
         update(Admin)
         .where(Admin.id == admin, Admin.password_hash == before)
         .values(password_hash=password_hash, must_change_password=False)
-        .returning(Admin.id)
+        .returning(Admin)
         .execution_options(synchronize_session=False)
     )
-    return changed.one_or_none() is not None
+    return changed.one_or_none()
 
 
 async def put_admin(

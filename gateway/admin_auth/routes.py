@@ -8,7 +8,7 @@ from litestar import Request, Response, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import JSONBody, QueryParameter
 
-from gateway.access import PUBLIC
+from gateway.access import PUBLIC, UNTOUCHED
 from gateway.admin_auth.cookies import session_cookie
 from gateway.admin_auth.schemas import LogIn, PasswordChange, SessionOut
 from gateway.audit.service import Actor
@@ -32,7 +32,7 @@ async def log_in(
     return Response(SessionOut.of(session), cookies=[session_cookie(services.settings, cookie)])
 
 
-@get("/api/v1/session", summary="The session of this browser, with its CSRF token")
+@get("/api/v1/session", opt={UNTOUCHED: True}, summary="The session of this browser, with its CSRF token")
 async def get_session(
     services: NamedDependency[Services], request: Request[Any, Any, Any], touch: Touch = True
 ) -> SessionOut:

@@ -97,11 +97,13 @@ class AdminAuthenticator:
             raise BadRequest("The new password is the current one.", param="new", code="invalid_value")
         hashed = await hash_password(new)
         async with self._db.system_session() as writing:
-            if not await repository.change_password(writing, admin.id, admin.password_hash, hashed):
+            changed = await repository.change_password(writing, admin.id, admin.password_hash, hashed)
+            if changed is None:
                 raise Conflict("The password was changed at this moment by another request.")
             record(writing, actor, Change("admin.change_password", admin.email))
         await self._sessions.close_all(admin.id)
-        return await self.log_in(admin.email, new, address)
+        cookie, opened = await self._sessions.open(changed.id, hashed)
+        return cookie, _session(changed, opened)
 
     async def by_token(self, authorization: str) -> Admin:
         """Whom an admin token proves. Raises `Unauthenticated`."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from gateway.attention.repository import Found
+from gateway.attention.repository import MOST, Found
 from gateway.attention.schemas import Finding, QueueNow, Severity
 from gateway.billing.money import amount_text
 from gateway.models import BudgetRow
@@ -27,9 +28,15 @@ Budgets = Sequence[tuple[BudgetRow, int, str]]
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
-    """The worst first, of those the newest."""
+    """The worst first, of those the newest; at most `MOST` of a kind."""
     newest = sorted(findings, key=lambda one: one.since.timestamp() if one.since else 0.0, reverse=True)
-    return sorted(newest, key=lambda one: _ORDER[one.severity])
+    told: Counter[str] = Counter()
+    found: list[Finding] = []
+    for one in sorted(newest, key=lambda one: _ORDER[one.severity]):
+        told[one.kind] += 1
+        if told[one.kind] <= MOST:
+            found.append(one)
+    return found
 
 
 def of_requests(found: Any, queue: QueueNow) -> Iterator[Finding]:

@@ -63,7 +63,7 @@ class QueueNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attention(msgspec.Struct, frozen=True, kw_only=True):
-    """The worst first; at most 20 of a kind, the newest."""
+    """The worst first; at most 20 of a kind."""
 
     object: Literal["attention"] = "attention"
     looked_at: datetime

@@ -24,6 +24,8 @@ BUDGETS_FRESH_S: Final = 60.0
 STORE_FRESH_S: Final = 30.0
 STORE_WAIT_S: Final = 3.0
 """One that does not answer must not hold up what else is known."""
+FAILED_S: Final = 5.0
+"""One look that failed must not hide all else for as long as what is found stands."""
 
 
 class Lookout:
@@ -35,8 +37,8 @@ class Lookout:
         self._store = store
         self._queue = queue
         self._all: SharedLook[Attention] = SharedLook(FRESH_S)
-        self._budgets: SharedLook[judging.Budgets] = SharedLook(BUDGETS_FRESH_S)
-        self._stored: SharedLook[StoreOut | None] = SharedLook(STORE_FRESH_S)
+        self._budgets: SharedLook[judging.Budgets] = SharedLook(BUDGETS_FRESH_S, FAILED_S)
+        self._stored: SharedLook[StoreOut | None] = SharedLook(STORE_FRESH_S, FAILED_S)
 
     async def look(self) -> Attention:
         """As it was up to five seconds ago. Raises `Unavailable`."""

@@ -32,6 +32,8 @@ SESSIONS_S: Final = 2.0
 """Between two looks at whether the sessions of all who follow go on."""
 UNSURE_S: Final = 10.0
 """How long Redis may not say so."""
+RESET_S: Final = 5.0
+"""Between two times that all are told to read all: one tenant's many changes must not keep all at it."""
 LINGER_S: Final = 60.0
 """It goes on so long when the last has gone: who comes again finds what it missed."""
 MOST_KEPT: Final = 2_000
@@ -63,6 +65,8 @@ class Feed:
         self._left_at = 0.0
         self._sure_at = 0.0
         self._away = False
+        self._owes_reset = False
+        self._reset_at = -RESET_S
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -100,18 +104,20 @@ class Feed:
         self._left_at = time.monotonic()
 
     async def look(self) -> None:
-        """One round. Raises `Unavailable`."""
-        changes, complete = await self._logs.look()
-        changes += await self._fleet.look()
-        if not complete:
-            self._kept.clear()
-            self._covers_ms = _now_ms()
-            for follower in self._followers:
-                follower.doubted = True
-                follower.put_frame(reset_frame(uuid7()))
-            return
-        for change in changes:
-            self._tell(change)
+        """One round. What one source said is told at once, for it says it once: the other may not answer.
+        Raises `Unavailable`."""
+        sources: tuple[LogTail | FleetTail, ...] = (self._logs, self._fleet)
+        for source in sources:
+            changes, complete = await source.look()
+            if not complete:
+                self._kept.clear()
+                self._covers_ms = _now_ms()
+                self._owes_reset = True
+                continue
+            for change in changes:
+                self._tell(change)
+        if self._owes_reset and time.monotonic() - self._reset_at >= RESET_S:
+            self._reset()
 
     async def check_sessions(self) -> None:
         """Ends who follows by a session that is over. Raises `Unavailable`."""
@@ -127,8 +133,16 @@ class Feed:
         self._logs.forget()
         self._fleet.forget()
         self._covers_ms = _now_ms()
+        self._owes_reset = False
         self._left_at = self._sure_at = time.monotonic()
         self._wanted.set()
+
+    def _reset(self) -> None:
+        """What was lost may have been of anything, rights too."""
+        self._owes_reset, self._reset_at = False, time.monotonic()
+        for follower in self._followers:
+            follower.doubted = True
+            follower.put_frame(reset_frame(uuid7()))
 
     def _rest(self) -> None:
         self._wanted.clear()

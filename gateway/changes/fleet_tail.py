@@ -36,18 +36,19 @@ class FleetTail:
         self._number = self._moves.number
         self._states = {replica.url: _state(replica) for replica in self._registry.all}
 
-    async def look(self) -> list[Change]:
-        """Replicas for operators; adapters for their owners, who see how many replicas hold them but not
-        which. Raises `Unavailable`."""
-        moved = self._moves.behind(self._number)
+    async def look(self) -> tuple[list[Change], bool]:
+        """What is new, and whether that is all. Replicas for operators; adapters for their owners, who see
+        how many replicas hold them but not which. Raises `Unavailable`."""
+        moved, number = self._moves.behind(self._number), self._moves.number
+        complete = number - self._number == len(moved)
         owners = await self._owners(moved) if moved else {}
-        self._number += len(moved)
+        self._number = number
         states = {replica.url: _state(replica) for replica in self._registry.all}
         before, self._states = self._states, states
         other = [url for url in {**before, **states} if before.get(url) != states.get(url)]
         found = [_change("move", None, {move.replica for move in moved})] if moved else []
         found += [_change("placement", tenant, adapters) for tenant, adapters in owners.items()]
-        return [*found, *([_change("replica", None, other)] if other else [])]
+        return [*found, *([_change("replica", None, other)] if other else [])], complete
 
     async def _owners(self, moved: list[Move]) -> dict[UUID, set[str]]:
         """Adapters that moved, by their tenants."""

@@ -112,7 +112,7 @@ NOUNS: Final[dict[str, Noun]] = {
     "webhook": Noun("webhook"),
     "weights": Noun("base", _itself),
 }
-WITHOUT_NAME: Final = frozenset({"adapter.purged"})
+WITHOUT_NAME: Final = frozenset({"adapter.purged", "adapter.lost", "adapter.found"})
 """Whose target is an artefact."""
 
 TOLD: Final[dict[EventKind, tuple[Kind, str | None]]] = {

@@ -85,7 +85,12 @@ async def follow_tenant_changes(
 
 def _stream(request: AnyRequest, services: Services, audience: Audience, after: str | None) -> ASGIApp:
     _require_accepted(request.headers.get("accept", EVENT_STREAM))
-    asked = Asked(admin_of(request.scope).id, audience, after, lambda: still_admitted(request))
+
+    async def still() -> Role:
+        await still_admitted(request)
+        return role_of(request.scope) or Role.OPERATOR  # of no tenant: the route is operators' alone
+
+    asked = Asked(admin_of(request.scope).id, audience, after, still)
 
     async def answer(_scope: Scope, receive: Receive, send: Send) -> None:
         await services.changes.follow(asked, receive, send)

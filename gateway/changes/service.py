@@ -31,12 +31,13 @@ UNREAD_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request for a stream, as the door let it in. `still` raises when it would let it in no more."""
+    """A request for a stream, as the door let it in. `still`: as what it would let it in now; raises when it
+    would no more."""
 
     account: UUID
     audience: Audience
     after: str | None
-    still: Callable[[], Awaitable[None]]
+    still: Callable[[], Awaitable[Role]]
 
 
 class Changes:
@@ -66,7 +67,7 @@ class Changes:
                 self._feed.leave(follower)
 
 
-async def _send_all(client: Client, follower: Follower, still: Callable[[], Awaitable[None]]) -> None:
+async def _send_all(client: Client, follower: Follower, still: Callable[[], Awaitable[Role]]) -> None:
     began = looked = time.monotonic()
     news = True
     while True:
@@ -87,10 +88,14 @@ async def _send_all(client: Client, follower: Follower, still: Callable[[], Awai
     await client.write(end_frame(follower.ended), more=False)
 
 
-async def _look_again(follower: Follower, still: Callable[[], Awaitable[None]]) -> None:
+async def _look_again(follower: Follower, still: Callable[[], Awaitable[Role]]) -> None:
+    """Who has another role now begins anew, and hears of what that one reads."""
     try:
-        await still()
+        role = await still()
     except Unavailable:
         follower.end("renew")
     except ApiError:
         follower.end("session_ended")
+    else:
+        if role is not follower.audience.role:
+            follower.end("renew")

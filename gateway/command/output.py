@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gateway.command.api import CommandFailed
 
 WIDEST = 10_000  # characters of a line that no terminal shows
+
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,7 +55,7 @@ def show_list(rows: Iterable[Mapping[str, Any]], columns: Iterable[str], as_json
         return
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(_text(row.get(column)) for column in columns))
+        table.add_row(*(Text(_text(row.get(column))) for column in columns))  # as it stands: no markup
     console = Console()
     if not console.is_terminal:  # a pipe or a file has no width: nothing is cut there
         console = Console(width=WIDEST)
@@ -59,6 +63,11 @@ def show_list(rows: Iterable[Mapping[str, Any]], columns: Iterable[str], as_json
 
 
 def _text(value: Any) -> str:
+    """Without what would steer the terminal: some of it is tenants' own words, which operators read."""
+    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", _written(value))
+
+
+def _written(value: Any) -> str:
     match value:
         case None:
             return "-"

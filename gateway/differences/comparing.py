@@ -68,7 +68,7 @@ def _config(facts: Facts | None) -> dict[str, Any] | None:
     """As the file has it; what is alike whatever its order (target modules) in one order."""
     if facts is None or facts.config is None:
         return None
-    found = {name: _telling(value) for name, value in json.loads(facts.config).items()}
+    found = {str(_telling(name)): _telling(value) for name, value in json.loads(facts.config).items()}
     targets = found.get("target_modules")
     if isinstance(targets, list):
         found["target_modules"] = sorted(targets, key=str)

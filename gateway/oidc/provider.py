@@ -25,6 +25,8 @@ METADATA_S: Final = 3600.0
 """So long what a provider says of itself is believed; new keys are asked for sooner, when one is unknown."""
 KEYS_AGAIN_S: Final = 60.0
 LEEWAY_S: Final = 60
+MAX_SUBJECT: Final = 255
+"""Characters (OpenID Connect Core, section 2)."""
 ALGORITHMS: Final = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Of ID tokens: signatures by a key of the provider's. Never `none`, nor a secret that we share."""
 
@@ -134,11 +136,14 @@ class Provider:
         return {name: told[name] for name in wanted if name in told}
 
     def _read(self, claims: dict[str, Any]) -> Claims:
+        subject = str(claims["sub"])
+        if len(subject) > MAX_SUBJECT:  # cut off, it could be another person's
+            raise Untrusted("the subject is longer than one may be")
         groups = claims.get(self.settings.groups_claim, ())
         texts = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
         email = claims.get("email") if claims.get("email_verified") is True else ""
         return Claims(
-            subject=str(claims["sub"])[:255],
+            subject=subject,
             email=str(email or "").strip().lower()[:254],
             groups=tuple(str(group) for group in texts[:MAX_GROUPS]),
         )

@@ -37,10 +37,12 @@ async def add_account(session: SystemWrite, account: UUID, email: str) -> bool:
     return (await session.execute(made)).one_or_none() is not None
 
 
-async def add_identity(session: SystemWrite, issuer: str, subject: str, account: UUID) -> None:
-    """Nothing where it is known: two log-ins at once are one."""
+async def set_identity(session: SystemWrite, issuer: str, subject: str, account: UUID) -> None:
+    """It is this account's from now on."""
     values = {"issuer": issuer, "subject": subject, "admin_id": account}
-    await session.execute(insert(AdminIdentity).values(values).on_conflict_do_nothing())
+    of_person = [AdminIdentity.issuer, AdminIdentity.subject]
+    again = insert(AdminIdentity).values(values)
+    await session.execute(again.on_conflict_do_update(index_elements=of_person, set_={"admin_id": account}))
 
 
 async def tenants_named(session: SystemRead, names: Collection[str]) -> dict[str, UUID]:

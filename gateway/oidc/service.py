@@ -1,8 +1,9 @@
 """The rules of logging in at a provider: who is let in, as which account, and with which rights.
 
-An account is found by the provider's own id of the person, never by an email alone: unless the provider is
-trusted with emails (`links_accounts`), one that somebody here has already is refused. What groups allow is
-part of the session, and ends with it; what the account may do by itself (memberships) is there besides.
+An account is found by the provider's own id of the person, never by an email alone, unless the provider is
+trusted with emails (`links_accounts`). The people of one that is not have accounts under a name that is no
+email, so that nothing that is given to an email is ever theirs. What groups allow is part of the session, and
+ends with it; what the account may do by itself (memberships) is there besides.
 Nobody is an operator in such a session but by a group: so a provider can't be made to open one's account.
 """
 
@@ -19,7 +20,7 @@ from gateway.admin_auth.sessions import Given
 from gateway.audit.service import SYSTEM, Change, record
 from gateway.client_address import Address
 from gateway.config import Settings
-from gateway.db import Database
+from gateway.db import Database, SystemRead
 from gateway.errors import NotFound
 from gateway.ids import uuid7
 from gateway.members.repository import tenants_of
@@ -111,24 +112,15 @@ class LogIns:
     async def _account(self, provider: OidcProvider, claims: Claims, given: Given) -> UUID:
         """Raises `Refused`."""
         async with self._db.system_session() as session:
-            known = await repository.account_of(session, provider.issuer, claims.subject)
-            if known is None:
-                if not claims.email:
-                    raise Refused("no_email")
-                known = await repository.account_with(session, claims.email)
-                if known is not None and not (
-                    provider.links_accounts and (given.is_operator or not known.is_operator)
-                ):
-                    raise Refused("email_taken")
-            if known is not None and known.disabled_at is not None:
-                raise Refused("disabled")
+            known = await _known(session, provider, claims, given)
             account = uuid7() if known is None else known.id
             if not (given.is_operator or given.roles or (known and await tenants_of(session, account))):
                 raise Refused("no_role")
-            if known is None and not await repository.add_account(session, account, claims.email):
+            name = _name(provider, claims) if known is None else known.email
+            if known is None and not await repository.add_account(session, account, name):
                 raise Refused("email_taken")
-            await repository.add_identity(session, provider.issuer, claims.subject, account)
-            record(session, SYSTEM, Change("admin.log_in", _email(known, claims), None, _told(given)))
+            await repository.set_identity(session, provider.issuer, claims.subject, account)
+            record(session, SYSTEM, Change("admin.log_in", name, None, _told(given)))
         return account
 
 
@@ -142,8 +134,35 @@ def open_log_ins(settings: Settings, db: Database, redis: Redis, admins: AdminAu
     return LogIns(providers, Flows(redis), db, admins)
 
 
-def _email(known: Admin | None, claims: Claims) -> str:
-    return claims.email if known is None else known.email
+async def _known(session: SystemRead, provider: OidcProvider, claims: Claims, given: Given) -> Admin | None:
+    """The account that the person has, or may have by its email. Raises `Refused`."""
+    found = await repository.account_of(session, provider.issuer, claims.subject)
+    if found is not None and found.disabled_at is not None:
+        raise Refused("disabled")
+    since_trusted = (
+        provider.links_accounts and found is not None and found.email == _strange(provider, claims)
+    )
+    if found is not None and not since_trusted:
+        return found
+    if not claims.email:
+        raise Refused("no_email")
+    found = await repository.account_with(session, _name(provider, claims))
+    may_link = provider.links_accounts and (given.is_operator or found is None or not found.is_operator)
+    if found is not None and not may_link:
+        raise Refused("email_taken")
+    if found is not None and found.disabled_at is not None:
+        raise Refused("disabled")
+    return found
+
+
+def _name(provider: OidcProvider, claims: Claims) -> str:
+    """Of an account that is made. Members are named by email: whoever had one from a provider that gives out
+    any would have what a tenant gives to it later, and would shut out whose it is."""
+    return claims.email if provider.links_accounts else _strange(provider, claims)
+
+
+def _strange(provider: OidcProvider, claims: Claims) -> str:
+    return f"{claims.email} ({provider.id})"
 
 
 def _told(given: Given) -> dict[str, object]:

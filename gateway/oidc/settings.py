@@ -24,8 +24,9 @@ class OidcProvider(BaseModel):
     """One entry of `MOTET_OIDC_PROVIDERS`.
 
     `roles` maps a group to what it may do: `operator`, or a role in a tenant by its name: `developer@acme`.
-    `links_accounts`: an email that the provider calls verified is the account of that email, so that a
-    member may be named before she first logs in. Only for a provider that is trusted with every email.
+    `links_accounts`: an email that the provider calls verified is the account of that email, so that its
+    people may be named as members, also before they first log in. Only for a provider that is trusted with
+    every email.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -142,6 +142,25 @@ def test_what_is_stopped_is_billed_as_far_as_it_came_and_a_closed_page_leaves_no
     until(lambda: keys_of(admin, made["id"])[0]["revoked_at"] is not None)
 
 
+def test_a_page_that_is_left_while_its_key_is_made_leaves_none(
+    ui: Ui, stack: Rig, admin: httpx.Client, new_tenant: Maker
+) -> None:
+    made = new_tenant()
+    page = ui.log_in(f"/tenants/{made['id']}/playground?model={stack.base_name}")
+    held: list[Route] = []
+    page.route(
+        f"**/tenants/{made['id']}/keys",
+        lambda route: held.append(route) if route.request.method == "POST" else route.continue_(),
+    )
+    with page.expect_request(lambda request: request.method == "POST" and request.url.endswith("/keys")):
+        ask(page, "Hello")
+    page.get_by_role("tab", name="Limits").click()
+    expect(page.get_by_label("Requests a minute")).to_be_visible()
+    with page.expect_request(lambda request: request.method == "DELETE"):
+        held[0].continue_()
+    until(lambda: [key["revoked_at"] is not None for key in keys_of(admin, made["id"])] == [True])
+
+
 def test_a_refusal_says_when_it_passes_and_what_to_copy_holds_no_key(
     ui: Ui, stack: Rig, new_tenant: Maker
 ) -> None:

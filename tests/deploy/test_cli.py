@@ -5,9 +5,12 @@ from __future__ import annotations
 from importlib.metadata import version
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from deploy.cli import SUB_COMMANDS, build_app
+from gateway.cli import app
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -30,6 +33,13 @@ def test_each_sub_command_is_really_there(name: str) -> None:
     code, output = run(name, "--help")
     assert code == 0
     assert f"motet {name}" in output or f"root {name}" in output
+
+
+def test_each_command_of_the_gateway_is_one_of_motet() -> None:
+    """One that stands in no list is written and tested, and nobody can call it."""
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    assert set(group.commands) <= {sub.name for sub in SUB_COMMANDS}
 
 
 def test_an_unknown_command_is_refused() -> None:

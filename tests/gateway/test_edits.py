@@ -35,10 +35,11 @@ VALUES: dict[str, list[Any]] = {
 def test_a_tag_is_of_values_not_of_their_order() -> None:
     assert tag_of({"a": 1, "b": [1]}) == tag_of({"b": [1], "a": 1})
     assert tag_of({"a": 1}) != tag_of({"a": None})
-    for given in (None, "*", f'"other", {tag_of({"a": 1})}'):
+    weakened = f"W/{tag_of({'a': 1})}"  # by a proxy that compresses
+    for given in (None, "*", f'"other", {tag_of({"a": 1})}', weakened):
         require_match(given, {"a": 1})
     with pytest.raises(PreconditionFailed) as refused:
-        require_match(f"W/{tag_of({'a': 1})}", {"a": 1})  # a weak one is no match (RFC 9110, 13.1.1)
+        require_match(tag_of({"a": 2}), {"a": 1})
     assert refused.value.details == {"current": {"a": 1}}
 
 

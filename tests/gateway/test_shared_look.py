@@ -35,6 +35,16 @@ async def test_what_was_found_stands_for_a_while() -> None:
     assert await shared(looks) == 2
 
 
+async def test_a_failure_stands_for_its_own_while() -> None:
+    """Else a hiccup would be told for as long as figures that are dear are kept."""
+    shared = SharedLook[int](fresh_s=60, failed_s=0)
+    with pytest.raises(OSError, match="away"):
+        await shared(Looks(OSError("away")))
+    well = Looks()
+    assert [await shared(well) for _ in range(2)] == [1, 1]
+    assert well.count == 1
+
+
 async def test_who_leaves_takes_the_look_from_nobody() -> None:
     shared, looks = SharedLook[int](), Looks()
     first = asyncio.create_task(shared(looks))

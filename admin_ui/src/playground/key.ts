@@ -35,6 +35,7 @@ export function publicPart(secret: string): string | null {
 export function useKey(tenant: string): KeyInHand {
   const held = useRef<Held | null>(null);
   const making = useRef<Promise<string> | null>(null);
+  const left = useRef(false);
   const [shown, setShown] = useState<ShownKey | null>(null);
 
   const hold = useCallback(
@@ -48,12 +49,14 @@ export function useKey(tenant: string): KeyInHand {
   );
 
   useEffect(() => {
+    left.current = false;
     const leave = () => void hold(null);
     const forget = beforeLogOut(async () => hold(null));
     window.addEventListener("pagehide", leave);
     return () => {
       forget();
       window.removeEventListener("pagehide", leave);
+      left.current = true;
       leave();
     };
   }, [hold]);
@@ -73,6 +76,9 @@ export function useKey(tenant: string): KeyInHand {
       }),
     );
     void hold({ secret: made.secret, shown: { id: made.key.id, endsAt } });
+    if (left.current) {
+      void hold(null); // it was left while the key was made
+    }
     return made.secret;
   };
 

@@ -55,9 +55,11 @@ class Compared:
 
     @property
     def agrees(self) -> bool:
-        """What has no price is used and not charged: that is known, and no disagreement."""
+        """What has no price is used and not charged: that is known, and no disagreement. More charged than
+        used is one whatever has a price."""
         same_as_ledger = self.ledger is None or self.ledger == self.used
-        return same_as_ledger and (self.charged == self.used or self.unpriced > 0)
+        within = all(one <= other for one, other in zip(self.charged, self.used, strict=True))
+        return same_as_ledger and (self.charged == self.used or (self.unpriced > 0 and within))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from typing import Any
 from uuid import uuid4
@@ -10,8 +11,11 @@ import pytest
 from litestar.testing import TestClient
 from redis.asyncio import Redis
 
+from gateway.admin_auth import service
 from gateway.admin_auth.bootstrap import ensure_admin
+from gateway.admin_auth.cookies import session_cookie
 from gateway.admin_auth.sessions import SessionStore
+from gateway.config import Settings
 from gateway.credentials import Peppers
 from gateway.db import Database
 from tests.gateway.conftest import Operator
@@ -56,6 +60,18 @@ async def test_a_given_password_is_changed_before_anything_else(
     assert log_in(client, email, CHOSEN)["must_change_password"] is False
 
 
+def test_a_change_of_a_password_is_one_attempt(
+    client: Client, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted twice, one that was made could be answered with a refusal, and nobody would be logged in."""
+    monkeypatch.setattr(service, "ATTEMPTS_PAIR", 2)
+    headers = {"x-csrf-token": log_in(client, operator.email, operator.password)["csrf_token"]}
+    wanted = {"current": operator.password, "new": CHOSEN}
+    changed = client.put("/api/v1/session/password", json=wanted, headers=headers)
+    assert changed.status_code == 200, changed.text
+    assert client.get("/api/v1/session").json() == changed.json()
+
+
 def test_all_sessions_of_an_account_end_at_once(client: Client, operator: Operator) -> None:
     cookies = []
     for _ in range(2):
@@ -91,6 +107,25 @@ async def test_looking_keeps_no_session_alive(redis: Redis) -> None:
     assert await redis.pttl(key) <= 5_000
     assert await sessions.find(cookie) is not None
     assert await redis.pttl(key) > 50_000
+
+
+@pytest.mark.parametrize("touch", ["false", "0"])
+async def test_however_it_is_written_a_look_at_a_session_keeps_it_not_alive(
+    client: Client, operator: Operator, redis: Redis, touch: str
+) -> None:
+    log_in(client, operator.email, operator.password)
+    key = "{motet-session}:" + hashlib.sha256(client.cookies["motet_session"].encode()).hexdigest()
+    assert await redis.pexpire(key, 5_000)
+    assert client.get("/api/v1/session", params={"touch": touch}).status_code == 200
+    assert await redis.pttl(key) <= 5_000
+    assert client.get("/api/v1/session").status_code == 200
+    assert await redis.pttl(key) > 50_000
+
+
+def test_whatever_its_case_an_https_url_gives_a_cookie_for_https_only(client: Client) -> None:
+    settings: Settings = client.app.state.services.settings
+    for url in ("https://motet.example", "HTTPS://motet.example/path"):
+        assert session_cookie(settings.model_copy(update={"public_url": url}), "x").secure
 
 
 async def test_no_session_outlives_its_life(redis: Redis) -> None:

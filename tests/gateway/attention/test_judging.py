@@ -135,6 +135,13 @@ def test_the_worst_comes_first_then_the_newest() -> None:
     assert judging.ordered([old, new, worst]) == [worst, new, old]
 
 
+def test_many_of_a_kind_hide_no_other() -> None:
+    many = [Finding(kind="replica_down", severity="critical", message=str(number)) for number in range(50)]
+    other = Finding(kind="proof_late", severity="warning", message="")
+    found = judging.ordered([*many, other])
+    assert found == [*many[:20], other]
+
+
 def test_operators_see_it_whole(client: TestClient[Any], operator: Operator) -> None:
     found = client.get("/api/v1/attention", headers=operator.headers)
     assert found.status_code == 200, found.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
@@ -50,6 +51,33 @@ async def test_months_go_from_the_first_used_to_this_one(
         ("2026-01", "closed", "0.00012", "0.00"),
     ]
     assert (shown[1].tenants, shown[1].currency, shown[1].closed_at is None) == (1, "USD", False)
+
+
+@pytest.mark.parametrize(
+    ("charged", "unpriced", "agrees"),
+    [
+        ((200, 80, 20), 0, True),
+        ((100, 40, 10), 0, False),
+        ((100, 40, 10), 1, True),
+        ((300, 80, 20), 1, False),
+        ((200, 80, 21), 2, False),
+    ],
+)
+def test_more_charged_than_used_is_never_excused(
+    charged: tuple[int, int, int], unpriced: int, agrees: bool
+) -> None:
+    found = Compared(
+        tenant=uuid4(),
+        name="acme",
+        statement=None,
+        billed=None,
+        used=(200, 80, 20),
+        charged=charged,
+        ledger=None,
+        unpriced=unpriced,
+        unknown=0,
+    )
+    assert found.agrees is agrees
 
 
 async def test_tenants_of_a_month_are_reconciled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -20,10 +21,11 @@ from gateway.catalog.repository import Line
 from gateway.changes.feed import Feed
 from gateway.changes.fleet_tail import FleetTail
 from gateway.changes.follower import MOST_WAITING, Audience, Follower
-from gateway.changes.kinds import NOUNS, READ_BY, TOLD, heard_by
+from gateway.changes.kinds import NOUNS, READ_BY, TOLD, heard_by, of_action
 from gateway.changes.log_tail import LogTail, first_id_of
 from gateway.changes.open_streams import OpenStreams, StreamBounds
 from gateway.changes.schemas import Change as Told
+from gateway.changes.service import Asked, Changes
 from gateway.db import Database
 from gateway.draining import Leaving
 from gateway.errors import RateLimited, Unavailable
@@ -37,6 +39,7 @@ from gateway.roles import OPERATORS, ROLES
 from gateway.webhooks.outbox import publish
 from tests.gateway.placement.test_placements import Standing, add_adapter
 
+UNTOLD = {"upload"}  # what arrives of one is in no log, so whoever watches one asks now and then
 SOURCES = Path(__file__).resolve().parents[3] / "gateway"
 OPERATOR = Audience(Role.OPERATOR)
 NewTenant = Callable[[], Awaitable[TenantId]]
@@ -45,13 +48,19 @@ NewTenant = Callable[[], Awaitable[TenantId]]
 def test_all_that_is_audited_has_a_kind_that_somebody_may_read() -> None:
     """A new noun of the audit log is told to nobody until it stands in the table."""
     code = "".join(path.read_text() for path in SOURCES.rglob("*.py"))
-    nouns = set(re.findall(r"\bChange\(\s*f?\"([a-z_]+)\.", code))
+    nouns = set(re.findall(r"\b_?[cC]hange\(\s*f?\"([a-z_]+)\.", code))
     assert len(nouns) > 15
-    assert nouns == set(NOUNS)
+    assert nouns == set(NOUNS) | UNTOLD
     assert all(tuple(call) in ROLES for call in READ_BY.values())
     assert {noun.kind for noun in NOUNS.values()} | {kind for kind, _ in TOLD.values()} | {"move"} == set(
         READ_BY
     )
+
+
+def test_an_artefact_is_named_as_no_adapter() -> None:
+    for verb in ("purged", "lost", "found"):
+        assert of_action(f"adapter.{verb}", "a" * 64) == ("adapter", [])
+    assert of_action("adapter.ready", "triage@3") == ("adapter", ["triage"])
 
 
 def test_a_role_hears_of_what_it_may_read() -> None:
@@ -145,6 +154,64 @@ async def test_what_commits_late_is_heard_of_too(bench: Bench, tenant: TenantId)
     assert about(operator, tenant) == [("alias", ["triage"])]
 
 
+class Source:
+    """Says that some of what it has to tell is lost, or does not answer."""
+
+    def __init__(self, *, away: bool = False) -> None:
+        self.complete = False
+        self._away = away
+
+    def forget(self) -> None:
+        pass
+
+    async def look(self) -> tuple[list[Told], bool]:
+        if self._away:
+            raise Unavailable("away")
+        return [], self.complete
+
+
+async def test_what_the_log_said_is_told_when_the_fleet_can_not_be_asked(
+    bench: Bench, tenant: TenantId
+) -> None:
+    """The log says it once."""
+    feed = Feed(bench.logs, Source(away=True), bench.sessions, bench.leaving)  # type: ignore[arg-type]
+    operator = feed.join(OPERATOR, None)
+    await bench.change("alias.move", "triage@live", tenant)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await feed.look()
+    assert about(operator, tenant) == [("alias", ["triage"])]
+
+
+async def test_all_are_told_to_read_all_now_and_then_however_long_too_much_happens(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one tenant's many changes would have everybody else read all each second."""
+    quiet, flood = Source(), Source()
+    quiet.complete = True
+    feed = Feed(flood, quiet, bench.sessions, bench.leaving)  # type: ignore[arg-type]
+    follower = feed.join(OPERATOR, None)
+    for _ in range(5):
+        await feed.look()
+    assert follower.take().count(b"event: reset") == 1
+    assert follower.doubted
+    flood.complete = True
+    monkeypatch.setattr("gateway.changes.feed.RESET_S", 0.0)
+    for _ in range(2):
+        await feed.look()
+    assert follower.take().count(b"event: reset") == 1, "for what was lost since the first one"
+
+
+async def test_more_moves_than_are_kept_are_not_all(bench: Bench, line: Line) -> None:
+    moves = Moves(bench.registry)
+    fleet = FleetTail(bench.db, line.base_id, bench.registry, moves)
+    fleet.forget()
+    assert await fleet.look() == ([], True)
+    moves.number += 1  # of one that is forgotten already
+    assert await fleet.look() == ([], False)
+    assert await fleet.look() == ([], True)
+
+
 async def test_who_was_cut_off_goes_on_or_is_told_to_read_all(bench: Bench, tenant: TenantId) -> None:
     first = bench.feed.join(OPERATOR, None)
     assert b'"complete":true' in first.take()
@@ -220,6 +287,37 @@ async def test_a_change_of_members_has_rights_looked_at_again(bench: Bench, new_
     removed = Told(id=uuid7(), kind="member", tenant=mine, objects=[], at=datetime.now(UTC))
     touched = [each.touched_by(removed) for each in (Audience(Role.VIEWER, other), OPERATOR)]
     assert touched == [False, True]
+
+
+async def test_who_is_given_a_lesser_role_hears_no_more_of_what_the_other_one_reads(
+    bench: Bench, tenant: TenantId
+) -> None:
+    """The stream outlives the moment in which the role was looked up."""
+    sent: list[bytes] = []
+    begun = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+        begun.set()
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def still() -> Role:
+        return Role.VIEWER
+
+    changes = Changes(bench.feed, OpenStreams(StreamBounds(8, 2)), 15.0, bench.leaving)
+    asked = Asked(uuid4(), Audience(Role.TENANT_ADMIN, tenant), None, still)
+    stream = asyncio.create_task(changes.follow(asked, receive, send))
+    await begun.wait()
+    await bench.change("member.update", "a@example.com", tenant)
+    await bench.change("api_key.create", "ab12cd34", tenant)
+    await bench.feed.look()
+    async with asyncio.timeout(10):
+        await stream
+    told = b"".join(sent)
+    assert b"event: change" not in told
+    assert b'"reason":"renew"' in sent[-1]
 
 
 def test_streams_are_bounded_for_all_a_tenant_and_an_account() -> None:

@@ -25,6 +25,18 @@ def test_a_piped_table_is_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.split(r"\s{2,}", row) == [ROWS[0]["name"], "inference, usage:read", "live=3", "-"]
 
 
+def test_what_tenants_wrote_is_shown_as_it_stands_and_steers_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An answer that ends in [/INST] is no markup; an escape sequence could rewrite what was shown before."""
+    show_list([{"old": "So long [/INST] [red]", "new": "\x1b[2J\x9b gone"}], ["old", "new"], as_json=False)
+    told = capsys.readouterr().out
+    assert "So long [/INST] [red]" in told
+    assert "\ufffd[2J\ufffd gone" in told
+    show({"reason": "\x1b]0;title\x07"}, as_json=False)
+    assert "\x1b" not in capsys.readouterr().out
+
+
 def test_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     show_list(iter(ROWS), COLUMNS, as_json=True)
     assert json.loads(capsys.readouterr().out) == ROWS

@@ -148,9 +148,9 @@ def test_proofs_are_compared_on_weights_that_both_know() -> None:
 
 def test_whatever_a_config_holds_can_be_told() -> None:
     deep = "[" * 60 + "]" * 60
-    config = f'{{"r": 8, "auto_mapping": {deep}, "revision": "\\ud800", "lora_dropout": 1e999}}'
+    config = f'{{"r": 8, "auto_mapping": {deep}, "revision": "\\ud800", "lora_dropout": 1e999, "\\ud801": 1}}'
     found = diff(Made(1, config), Made(2, config))
     told = json.loads(msgspec.json.encode(found))
     fields = {each["name"]: each["old"] for each in told["fields"]}
-    assert (fields["revision"], fields["lora_dropout"]) == ("?", "inf")
+    assert (fields["revision"], fields["lora_dropout"], fields["?"]) == ("?", "inf", 1)
     assert "…" in json.dumps(fields["auto_mapping"], ensure_ascii=False)

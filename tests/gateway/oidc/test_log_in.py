@@ -23,6 +23,7 @@ from tests.oidc_provider import OidcServer
 
 Client = TestClient[Any]
 BEGIN = "/api/v1/session/oidc/house"
+STRANGE = "/api/v1/session/oidc/strange"  # the same provider, and not trusted with emails
 CALLBACK = f"https://testserver.local/motet{BEGIN}/callback"
 TENANT = f"oidc-{uuid4().hex[:8]}"
 
@@ -30,7 +31,7 @@ TENANT = f"oidc-{uuid4().hex[:8]}"
 @pytest.fixture(scope="module")
 def provider() -> Iterator[OidcServer]:
     server = OidcServer({})
-    server.redirect_uris.add(CALLBACK)
+    server.redirect_uris |= {CALLBACK, CALLBACK.replace(BEGIN, STRANGE)}
     server.start()
     yield server
     server.stop()
@@ -45,7 +46,10 @@ def door(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Client]:
     roles = {"ops": "operator", "devs": f"developer@{TENANT}", "views": f"viewer@{TENANT}"}
-    entries = [provider.settings(roles=roles, links_accounts=True)]
+    entries = [
+        provider.settings(roles=roles, links_accounts=True),
+        provider.settings(roles=roles, id="strange"),
+    ]
     changes = {
         "base_model": str(demo_model_dir),
         "public_url": "https://testserver.local/motet",
@@ -72,20 +76,20 @@ def person(provider: OidcServer, *groups: str, **claims: Any) -> str:
     return name
 
 
-def at_provider(browser: Client, name: str, return_to: str = "/") -> str:
+def at_provider(browser: Client, name: str, return_to: str = "/", begin: str = BEGIN) -> str:
     """The address that the provider sends the browser back to, as the gateway gets it from its proxy."""
-    sent = browser.get(BEGIN, params={"return_to": return_to}, follow_redirects=False)
+    sent = browser.get(begin, params={"return_to": return_to}, follow_redirects=False)
     assert sent.status_code == 303, sent.text
     with httpx.Client(trust_env=False) as http:
         answer = http.post(sent.headers["location"], data={"sub": name})
     back = answer.headers["location"]
-    assert back.startswith(CALLBACK)
+    assert back.startswith(CALLBACK.replace(BEGIN, begin))
     return str(back).replace("/motet/", "/")
 
 
-def log_in(browser: Client, name: str, return_to: str = "/") -> str:
+def log_in(browser: Client, name: str, return_to: str = "/", begin: str = BEGIN) -> str:
     """Where the browser lands."""
-    back = at_provider(browser, name, return_to)
+    back = at_provider(browser, name, return_to, begin)
     # The flow's cookie is of the path with the prefix, which a browser sees and this client does not.
     cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.cookies.jar)
     landed = browser.get(back, headers={"cookie": cookies}, follow_redirects=False)
@@ -93,17 +97,19 @@ def log_in(browser: Client, name: str, return_to: str = "/") -> str:
     return str(landed.headers["location"])
 
 
+def tenant_of_groups(browser: Client, operator: Operator) -> str:
+    """The id of the one that the groups name."""
+    made = browser.post("/api/v1/tenants", json={"name": TENANT}, headers=operator.headers)
+    if made.status_code == 201:
+        return str(made.json()["id"])
+    found = browser.get("/api/v1/tenants", params={"name_prefix": TENANT}, headers=operator.headers)
+    return str(found.json()["data"][0]["id"])
+
+
 def test_groups_are_what_the_session_may_do(
     browser: Client, provider: OidcServer, operator: Operator
 ) -> None:
-    made = browser.post("/api/v1/tenants", json={"name": TENANT}, headers=operator.headers)
-    tenant = (
-        made.json()["id"]
-        if made.status_code == 201
-        else browser.get("/api/v1/tenants", params={"name_prefix": TENANT}, headers=operator.headers).json()[
-            "data"
-        ][0]["id"]
-    )
+    tenant = tenant_of_groups(browser, operator)
     assert log_in(browser, person(provider, "devs"), "/tenants?x=1") == "/motet/admin/tenants?x=1"
     session = browser.get("/api/v1/session").json()
     assert (session["provider"], session["can"]) == ("house", ["list_tenants", "find_request"])
@@ -133,6 +139,54 @@ def test_no_provider_opens_an_operators_account_by_its_email(
     assert log_in(browser, name).endswith("error=email_taken")
     name = person(provider, "ops", email=operator.email)
     assert log_in(browser, name) == "/motet/admin/"
+
+
+@pytest.mark.parametrize("named_first", [True, False])
+def test_what_is_given_to_an_email_is_not_for_whom_an_untrusted_provider_calls_so(
+    browser: Client, provider: OidcServer, operator: Operator, named_first: bool
+) -> None:
+    """Nor does one tenant's naming a member shut a person out of another, whose groups let her in."""
+    own = tenant_of_groups(browser, operator)
+    email = f"{uuid4().hex}@example.com"
+    other = browser.post("/api/v1/tenants", json={"name": uuid4().hex}, headers=operator.headers).json()["id"]
+
+    def name_the_member() -> None:
+        member = {"email": email, "role": "tenant_admin"}
+        url = f"/api/v1/tenants/{other}/members"
+        assert browser.post(url, json=member, headers=operator.headers).status_code == 201
+
+    if named_first:
+        name_the_member()
+    assert log_in(browser, person(provider, "devs", email=email), begin=STRANGE) == "/motet/admin/"
+    if not named_first:
+        name_the_member()
+    assert [one["id"] for one in browser.get("/api/v1/tenants").json()["data"]] == [own]
+    assert browser.get(f"/api/v1/tenants/{other}/members").status_code == 404
+    assert browser.get("/api/v1/session").json()["admin"]["email"] == f"{email} (strange)"
+
+
+def test_a_provider_that_is_trusted_later_gives_its_people_their_emails(
+    browser: Client, provider: OidcServer, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tenant_of_groups(browser, operator)
+    name = person(provider, "devs")
+    log_in(browser, name, begin=STRANGE)
+    before = browser.get("/api/v1/session").json()["admin"]
+    known = browser.app.state.services.log_ins._providers["strange"]
+    trusted = known.settings.model_copy(update={"links_accounts": True})
+    monkeypatch.setattr(known, "settings", trusted)
+    for _ in range(2):
+        assert log_in(browser, name, begin=STRANGE) == "/motet/admin/"
+        now = browser.get("/api/v1/session").json()["admin"]
+        assert (now["email"], now["id"] == before["id"]) == (f"{name}@example.com", False)
+    assert [one["id"] for one in browser.get("/api/v1/tenants").json()["data"]] == [own]
+
+
+def test_a_subject_that_is_too_long_is_nobodys(browser: Client, provider: OidcServer) -> None:
+    """Two that begin alike would be one person."""
+    name = "s" * 256
+    provider.people[name] = {"email": f"{uuid4().hex}@example.com", "groups": ["ops"]}
+    assert log_in(browser, name).endswith("error=untrusted")
 
 
 @pytest.mark.parametrize("misdeed", ["nonce", "aud", "iss", "expired", "key", "unsigned", "userinfo"])

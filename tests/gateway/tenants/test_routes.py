@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from litestar.testing import TestClient
 
 from tests.gateway.conftest import Operator
@@ -19,6 +20,19 @@ def made(client: Client, operator: Operator, **fields: object) -> dict[str, Any]
     assert answer.status_code == 201, answer.text
     found: dict[str, Any] = answer.json()
     return found
+
+
+def test_who_loses_a_role_while_a_list_is_read_is_not_shown_that_tenant(
+    client: Client, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(client, operator)
+
+    async def none_any_more(*_: object) -> dict[Any, Any]:
+        return {}
+
+    monkeypatch.setattr(client.app.state.services.members, "roles_of", none_any_more)
+    listed = client.get("/api/v1/tenants", headers=operator.headers)
+    assert (listed.status_code, listed.json()["data"]) == (200, [])
 
 
 def test_a_tenant_is_made_listed_and_changed(client: Client, operator: Operator) -> None:

@@ -1,9 +1,10 @@
-import { Badge, Button, Card, Group, NumberInput, Stack, Table, Text, Title } from "@mantine/core";
+import { Badge, Button, Card, Group, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Confirm } from "../parts/confirm";
 import { Count, Moment, Mono } from "../parts/figures";
+import { NumberField } from "../parts/number-field";
 import { Scrolls } from "../parts/scrolls";
 import { Loading, Read } from "../parts/states";
 import type { Tenant } from "./tenant-data";
@@ -39,7 +40,7 @@ export function TenantLeaving({ tenant }: { tenant: Tenant }) {
 
 function Offboard({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) {
   const client = useQueryClient();
-  const [graceH, setGraceH] = useState<number | string>("");
+  const [graceH, setGraceH] = useState<number | null>(null);
   const params = { path: { tenant: tenant.id } };
   const stakes = useQuery({
     queryKey: ["tenant", tenant.id, "stakes"],
@@ -70,7 +71,7 @@ function Offboard({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) 
         const body = {
           confirm: tenant.name,
           reason,
-          grace_h: graceH === "" ? null : Number(graceH),
+          grace_h: graceH,
         };
         await heard(api.POST("/api/v1/tenants/{tenant}/offboarding", { params, body }));
         await client.invalidateQueries({ queryKey: ["tenant", tenant.id] });
@@ -78,7 +79,7 @@ function Offboard({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) 
       }}
       onClose={onClose}
     >
-      <NumberInput
+      <NumberField
         label="Grace"
         description="Until the purge begins; empty for what this installation is set to"
         suffix={"\u00a0h"}

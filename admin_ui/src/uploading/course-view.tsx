@@ -113,13 +113,18 @@ function Made({ tenant, made, before, onAnother }: MadeProps) {
   const read = useQuery({
     queryKey: ["tenant", tenant, "adapter", made.adapter, "version", made.version],
     queryFn: () =>
-      heard(api.GET("/api/v1/tenants/{tenant}/adapters/{name}/versions/{number}", { params: { path } })),
+      heard(
+        api.GET("/api/v1/tenants/{tenant}/adapters/{name}/versions/{number}", {
+          params: { path, query: { state: "any" } }, // as its own page asks, with which it shares the answer
+        }),
+      ),
     initialData: made,
     initialDataUpdatedAt: 0,
     refetchInterval: ({ state }) => (state.data !== undefined && isSettled(state.data) ? false : LOOK_MS),
   });
   const version = read.data;
   const place = `/tenants/${tenant}/adapters/${version.adapter}/versions/${version.version}`;
+  const model = version.aliases.includes("live") ? version.adapter : version.id;
   return (
     <>
       {before && (
@@ -135,6 +140,11 @@ function Made({ tenant, made, before, onAnother }: MadeProps) {
       <Outcome version={version} />
       {read.error !== null && <Failed error={read.error} />}
       <Group>
+        {version.state === "ready" && (
+          <Button component={Link} to={`/tenants/${tenant}/playground`} search={{ model } as never} size="xs">
+            Chat with it
+          </Button>
+        )}
         <Anchor component={Link} to={place}>
           Open {version.id} and its report
         </Anchor>
@@ -146,7 +156,7 @@ function Made({ tenant, made, before, onAnother }: MadeProps) {
   );
 }
 
-export function isSettled({ state }: Version): boolean {
+function isSettled({ state }: Version): boolean {
   return state !== "uploaded" && state !== "proving";
 }
 

@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
 import { Failure } from "../api/failure";
+import { of } from "../live/fresh";
 import { CopyButton } from "../parts/copy";
 import { Duration } from "../parts/duration";
 import { Moment, Mono } from "../parts/figures";
@@ -28,6 +29,7 @@ export function RequestPage() {
         }),
       ),
     staleTime: Number.POSITIVE_INFINITY, // it has ended
+    meta: of(),
   });
   return (
     <Stack>

@@ -2,6 +2,7 @@ import { Button, Grid, Group, SimpleGrid, Stack, Text, Title } from "@mantine/co
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
 import { CopyButton } from "../parts/copy";
+import { useUnsaved } from "../parts/edits";
 import { Read } from "../parts/states";
 import { AnswerView } from "../playground/answer";
 import { Composer } from "../playground/composer";
@@ -33,9 +34,10 @@ function Playground({ tenant }: { tenant: Tenant }) {
   );
   const [system, setSystem] = useState("");
   const [stop, setStop] = useState<string[]>([]);
+  useUnsaved(talk.turns.length > 0 || system !== "", true); // a newer version of the page waits
 
   const put = (next: Partial<PlaygroundSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next }), replace: true });
+    void navigate({ search: (before) => ({ ...before, ...next }), replace: true, resetScroll: false });
   const setNumber = (name: NumberName, value: number | undefined) => {
     setNumbers((before) => ({ ...before, [name]: value }));
     put({ [name]: value });

@@ -1,6 +1,7 @@
 /** The key that the playground asks with. Its secret is in a variable of the page that is open and nowhere else. */
 import { useCallback, useEffect, useRef, useState } from "react";
 import { api, heard } from "../api/client";
+import { Failure } from "../api/failure";
 import { prefix } from "../place";
 import { beforeLogOut, currentCsrf } from "../session/door";
 
@@ -13,7 +14,7 @@ interface Held {
   shown: ShownKey;
 }
 
-export interface ShownKey {
+interface ShownKey {
   id: string; // the public part
   endsAt: number | null; // null: it was pasted, and ends when it ends
 }
@@ -35,6 +36,7 @@ export function publicPart(secret: string): string | null {
 export function useKey(tenant: string): KeyInHand {
   const held = useRef<Held | null>(null);
   const making = useRef<Promise<string> | null>(null);
+  const left = useRef(false);
   const [shown, setShown] = useState<ShownKey | null>(null);
 
   const hold = useCallback(
@@ -48,12 +50,14 @@ export function useKey(tenant: string): KeyInHand {
   );
 
   useEffect(() => {
+    left.current = false;
     const leave = () => void hold(null);
     const forget = beforeLogOut(async () => hold(null));
     window.addEventListener("pagehide", leave);
     return () => {
       forget();
       window.removeEventListener("pagehide", leave);
+      left.current = true;
       leave();
     };
   }, [hold]);
@@ -72,6 +76,10 @@ export function useKey(tenant: string): KeyInHand {
         },
       }),
     );
+    if (left.current) {
+      await revoke(tenant, made.key.id); // the page was left while it was made
+      throw new Failure(0, { detail: "The page was left." });
+    }
     void hold({ secret: made.secret, shown: { id: made.key.id, endsAt } });
     return made.secret;
   };

@@ -30,7 +30,9 @@ export function ModelField({ tenant, label, models, value, onChange, error }: Pr
     queryKey: ["tenant", tenant, "adapter", bare],
     queryFn: () =>
       heard(
-        api.GET("/api/v1/tenants/{tenant}/adapters/{name}", { params: { path: { tenant, name: bare } } }),
+        api.GET("/api/v1/tenants/{tenant}/adapters/{name}", {
+          params: { path: { tenant, name: bare }, query: { state: "any" } }, // as its own page, which shares it
+        }),
       ),
     enabled: own,
     placeholderData: keepPreviousData,

@@ -1,9 +1,11 @@
-import { Badge, Button, Card, Group, Modal, Stack, Text, TextInput, Title } from "@mantine/core";
+import { Badge, Button, Card, Group, Stack, Text, TextInput, Title } from "@mantine/core";
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
+import { BusyModal } from "../parts/busy-modal";
 import { Confirm } from "../parts/confirm";
+import { useUnsaved } from "../parts/edits";
 import { Moment, Mono } from "../parts/figures";
 import { useOnce } from "../parts/once";
 import { SecretOnce } from "../parts/secret";
@@ -81,7 +83,12 @@ function Revoke({ found, token }: { found: Member; token: Token }) {
   }
   return (
     <>
-      <Button size="xs" variant="default" onClick={() => setAsking(true)}>
+      <Button
+        size="xs"
+        variant="default"
+        onClick={() => setAsking(true)}
+        aria-label={`Revoke ${token.name}…`}
+      >
         Revoke…
       </Button>
       {asking && (
@@ -127,6 +134,7 @@ function CreateToken({ found, onClose }: { found: Member; onClose: () => void })
     onSuccess: () =>
       client.invalidateQueries({ queryKey: ["tenant", found.tenant, "member", found.id, "tokens"] }),
   });
+  useUnsaved((name !== "" || until !== "") && secret === null, true);
   const submit = (event: FormEvent) => {
     event.preventDefault();
     void once(() => create.mutateAsync().catch(() => {})); // what it failed for is shown
@@ -135,7 +143,7 @@ function CreateToken({ found, onClose }: { found: Member; onClose: () => void })
     return <SecretOnce title={`Token ${name}`} secret={secret} onClose={onClose} />;
   }
   return (
-    <Modal opened onClose={onClose} title="Create token">
+    <BusyModal opened busy={create.isPending} onClose={onClose} title="Create token">
       <form onSubmit={submit}>
         <Stack>
           <TextInput
@@ -157,7 +165,7 @@ function CreateToken({ found, onClose }: { found: Member; onClose: () => void })
           />
           {create.error !== null && <Failed error={create.error} />}
           <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
+            <Button variant="default" onClick={onClose} disabled={create.isPending}>
               Cancel
             </Button>
             <Button type="submit" loading={create.isPending}>
@@ -166,6 +174,6 @@ function CreateToken({ found, onClose }: { found: Member; onClose: () => void })
           </Group>
         </Stack>
       </form>
-    </Modal>
+    </BusyModal>
   );
 }

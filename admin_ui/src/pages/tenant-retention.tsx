@@ -57,7 +57,10 @@ function RetentionForm({ tenant, saved, rules }: Asked & { tenant: Tenant }) {
   );
   return (
     <>
-      <ConflictNotice edit={edit} />
+      <ConflictNotice
+        edit={edit}
+        shown={(days) => (typeof days === "number" ? `${days} days` : "as everywhere")}
+      />
       <Stack gap="sm">
         {rules.map((rule) => (
           <NumberField

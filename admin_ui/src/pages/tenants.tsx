@@ -4,6 +4,7 @@ import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { failureOf } from "../api/failure";
+import { useUnsaved } from "../parts/edits";
 import { Count, Moment } from "../parts/figures";
 import { TextFilter } from "../parts/filters";
 import { NumberField } from "../parts/number-field";
@@ -114,6 +115,7 @@ function CreateTenant({ onClose }: { onClose: () => void }) {
   const [name, setName] = useState("");
   const once = useOnce();
   const [weight, setWeight] = useState<number | null>(1);
+  useUnsaved(name !== "", true);
   const create = useMutation({
     mutationFn: () => heard(api.POST("/api/v1/tenants", { body: { name, share_weight: weight ?? 1 } })),
     onSuccess: async (made) => {

@@ -40,6 +40,9 @@ export function callsOf(tab: string, tenant: { id: string }): ApiCall[] {
     keys: [
       { method: "GET", path: `${root}/keys` },
       { method: "POST", path: `${root}/keys`, body: { name: "ci" } },
+      { method: "PATCH", path: `${root}/keys/KEY`, body: { allowed_models: ["triage"] } },
+      { method: "PATCH", path: `${root}/keys/KEY/limits`, body: { tokens_per_minute: 20000 } },
+      { method: "POST", path: `${root}/keys/KEY/rotate`, body: { overlap_s: 86400 } },
     ],
     members: [
       { method: "GET", path: `${root}/members` },

@@ -34,7 +34,11 @@ export function AdaptersPage() {
   });
   const traffic = useTraffic(tenant);
   const filter = (next: Partial<AdaptersSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next, cursor: undefined }), replace: true });
+    void navigate({
+      search: (before) => ({ ...before, ...next, cursor: undefined }),
+      replace: true,
+      resetScroll: false,
+    });
   const filtered = search.name !== undefined || search.state !== undefined;
   return (
     <>

@@ -1,10 +1,10 @@
-import { Anchor, Button, Code, Group, Modal, Stack, Table, Text, TextInput } from "@mantine/core";
+import { Anchor, Button, Code, Group, Modal, Stack, Table, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Moment, Mono } from "../parts/figures";
-import { TextFilter } from "../parts/filters";
+import { DayField, TextFilter } from "../parts/filters";
 import { Page } from "../parts/page";
 import { Empty } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
@@ -93,6 +93,7 @@ function Events({ search, rows }: { search: AuditSearch; rows: Rows }) {
       to: ".",
       search: (before: AuditSearch) => ({ ...before, ...next, cursor: undefined }),
       replace: true,
+      resetScroll: false,
     } as never);
   const columns: Column<Event>[] = [
     { title: "When", cell: (event) => <Moment at={event.created_at} /> },
@@ -123,8 +124,16 @@ function Events({ search, rows }: { search: AuditSearch; rows: Rows }) {
           onChange={(action) => filter({ action })}
         />
         <TextFilter label="To what" value={search.target} onChange={(target) => filter({ target })} />
-        <Since label="Since" value={search.since} onChange={(since) => filter({ since })} />
-        <Since label="Until" value={search.until} onChange={(until) => filter({ until })} />
+        <DayField
+          label="From the day"
+          value={dayOf(search.since, 0)}
+          onChange={(day) => filter({ since: startOf(day, 0) })}
+        />
+        <DayField
+          label="To the day"
+          value={dayOf(search.until, 1)}
+          onChange={(day) => filter({ until: startOf(day, 1) })}
+        />
       </Group>
       <DataTable
         caption="What was changed, newest first"
@@ -139,27 +148,19 @@ function Events({ search, rows }: { search: AuditSearch; rows: Rows }) {
   );
 }
 
-function Since({
-  label,
-  value,
-  onChange,
-}: {
-  label: string;
-  value: string | undefined;
-  onChange: (at: string | undefined) => void;
-}) {
-  const local = value === undefined ? "" : new Date(value).toLocaleDateString("sv");
-  return (
-    <TextInput
-      type="date"
-      label={label}
-      value={local}
-      onChange={(event) => {
-        const day = event.currentTarget.value;
-        onChange(day === "" ? undefined : new Date(`${day}T00:00`).toISOString());
-      }}
-    />
-  );
+/** Where a day of the viewer's zone begins, or ends where the next begins (`later` 1): a list until a day has that
+ * day's events, and the API's `until` is exclusive. */
+function startOf(day: string | undefined, later: 0 | 1): string | undefined {
+  if (day === undefined) {
+    return undefined;
+  }
+  const [year = 0, month = 1, date = 1] = day.split("-").map(Number);
+  return new Date(year, month - 1, date + later).toISOString();
+}
+
+/** The day that the field shows for it. */
+function dayOf(at: string | undefined, later: 0 | 1): string | undefined {
+  return at === undefined ? undefined : new Date(Date.parse(at) - later).toLocaleDateString("sv");
 }
 
 function OneEvent({ event, onClose }: { event: Event; onClose: () => void }) {

@@ -39,7 +39,8 @@ export function StoreSettings() {
     placeholderData: keepPreviousData,
     refetchInterval: LOOK_MS,
   });
-  const show = (check: string | undefined) => void navigate({ search: (before) => ({ ...before, check }) });
+  const show = (check: string | undefined) =>
+    void navigate({ search: (before) => ({ ...before, check }), resetScroll: false });
   const columns: Column<Check>[] = [
     {
       title: "Asked",

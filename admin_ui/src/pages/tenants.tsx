@@ -50,7 +50,11 @@ export function TenantsPage() {
     placeholderData: keepPreviousData,
   });
   const filter = (next: Partial<TenantsSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next, cursor: undefined }), replace: true });
+    void navigate({
+      search: (before) => ({ ...before, ...next, cursor: undefined }),
+      replace: true,
+      resetScroll: false,
+    });
   const filtered = search.name !== undefined || search.status !== undefined;
 
   return (

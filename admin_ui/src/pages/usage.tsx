@@ -27,7 +27,7 @@ export function UsagePage() {
   const search = useSearch({ from: "/inside/tenants/$tenant/usage" });
   const navigate = useNavigate({ from: "/tenants/$tenant/usage" });
   const go = (next: Partial<UsageSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next }), replace: true });
+    void navigate({ search: (before) => ({ ...before, ...next }), replace: true, resetScroll: false });
   return (
     <Stack>
       <SegmentedControl

@@ -1,6 +1,7 @@
-import { Group, Select, Text, TextInput } from "@mantine/core";
+import { Group, Select, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { utcText } from "./figures";
+import { DayField } from "./filters";
 
 export const PERIODS = ["last_7_days", "last_31_days", "this_month", "last_month"] as const;
 export type Period = (typeof PERIODS)[number];
@@ -92,19 +93,17 @@ export function WindowPicker({
       />
       {byDays && (
         <>
-          <TextInput
-            type="date"
+          <DayField
             label="First day"
-            value={search.first ?? ""}
+            value={search.first}
             max={search.last}
-            onChange={(event) => onChange({ first: event.currentTarget.value || undefined })}
+            onChange={(first) => onChange({ first })}
           />
-          <TextInput
-            type="date"
+          <DayField
             label="Last day"
-            value={search.last ?? ""}
+            value={search.last}
             min={search.first}
-            onChange={(event) => onChange({ last: event.currentTarget.value || undefined })}
+            onChange={(last) => onChange({ last })}
           />
         </>
       )}

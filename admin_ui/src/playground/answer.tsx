@@ -100,7 +100,13 @@ function Who({ answer }: { answer: Answer }) {
       </Text>
       <Text size="xs" c="dimmed">
         Request{" "}
-        <Anchor component={Link} to={`/requests/${served.requestId}`} target="_blank" className="mono" inherit>
+        <Anchor
+          component={Link}
+          to={`/requests/${served.requestId}`}
+          target="_blank"
+          className="mono"
+          inherit
+        >
           {served.requestId}
         </Anchor>
       </Text>

@@ -1,6 +1,7 @@
 import { Button, Group, Table, Text } from "@mantine/core";
 import { useNavigate } from "@tanstack/react-router";
 import type { ReactNode } from "react";
+import { Scrolls } from "./scrolls";
 import { Read } from "./states";
 
 export interface Column<Row> {
@@ -55,7 +56,7 @@ export function DataTable<Row>({
           empty
         ) : (
           <>
-            <Table.ScrollContainer minWidth={560}>
+            <Scrolls minWidth={560} what={caption}>
               <Table highlightOnHover aria-busy={rows.isPlaceholderData} verticalSpacing="xs">
                 <caption className="off-screen">{caption}</caption>
                 <Table.Thead>
@@ -79,7 +80,7 @@ export function DataTable<Row>({
                   ))}
                 </Table.Tbody>
               </Table>
-            </Table.ScrollContainer>
+            </Scrolls>
             <Pager cursor={cursor} name={cursorName} next={page.next_cursor} shown={page.data.length} />
           </>
         )

@@ -3,8 +3,9 @@ import { Link } from "@tanstack/react-router";
 import type { Schemas } from "../api/client";
 import { Duration } from "./duration";
 import { Count } from "./figures";
+import { Scrolls } from "./scrolls";
 import { Empty } from "./states";
-import { answered, type Metrics } from "./traffic-steps";
+import { answered, type Metrics, OTHERS } from "./traffic-steps";
 
 type Series = Schemas["Series"];
 
@@ -16,7 +17,7 @@ export function TrafficTable({ of, tenant }: { of: Metrics; tenant?: string }) {
   }
   const what = of.by === "tenant" ? "Tenant" : "Adapter";
   return (
-    <Table.ScrollContainer minWidth={820}>
+    <Scrolls minWidth={820} what={`Requests by ${what.toLowerCase()}`}>
       <Table highlightOnHover verticalSpacing="xs">
         <caption className="off-screen">Requests by {what.toLowerCase()}, the largest first</caption>
         <Table.Thead>
@@ -76,7 +77,7 @@ export function TrafficTable({ of, tenant }: { of: Metrics; tenant?: string }) {
           ))}
         </Table.Tbody>
       </Table>
-    </Table.ScrollContainer>
+    </Scrolls>
   );
 }
 
@@ -84,8 +85,8 @@ const refused = ({ total }: Series) => total.requests - answered(total) - total.
 
 function Name({ series, by, page }: { series: Series; by: Metrics["by"]; page: string | undefined }) {
   const tenant = series.tenant ?? page;
-  if (series.key === "(other)" || tenant === undefined) {
-    return <Text size="sm">{series.key === "(other)" ? "all others" : series.key}</Text>;
+  if (series.key === OTHERS || tenant === undefined) {
+    return <Text size="sm">{series.key === OTHERS ? "all others" : series.key}</Text>;
   }
   if (by === "tenant") {
     return (

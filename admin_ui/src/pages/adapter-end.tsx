@@ -6,7 +6,8 @@ import { useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Confirm } from "../parts/confirm";
 import { bytesText, countText } from "../parts/figures";
-import { OTHERS, useAdapterPath, useTraffic } from "./adapter-data";
+import { OTHERS } from "../parts/traffic-steps";
+import { useAdapterPath, useTraffic } from "./adapter-data";
 
 type Version = Schemas["VersionOut"];
 

@@ -4,9 +4,10 @@ import { useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { CopyButton } from "../parts/copy";
-import { Count, countText, Moment, Mono } from "../parts/figures";
+import { bytesText, Count, Moment, Mono } from "../parts/figures";
 import { Money } from "../parts/money";
 import { useOnce } from "../parts/once";
+import { Scrolls } from "../parts/scrolls";
 import { Empty, Failed } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
 import { prefix } from "../place";
@@ -221,7 +222,7 @@ function Checksums({ of, onClose }: { of: Export; onClose: () => void }) {
           <Moment at={of.complete_until} absent="nobody knows when" />. Asked for again before anything
           changed, it is the same file, byte for byte.
         </Text>
-        <Table.ScrollContainer minWidth={480}>
+        <Scrolls minWidth={480} what="Files of the export">
           <Table>
             <caption className="off-screen">Files of the export</caption>
             <Table.Thead>
@@ -247,7 +248,7 @@ function Checksums({ of, onClose }: { of: Export; onClose: () => void }) {
               ))}
             </Table.Tbody>
           </Table>
-        </Table.ScrollContainer>
+        </Scrolls>
         <Group>
           <CopyButton
             text={of.files.map((file) => `${file.sha256}  ${file.name}`).join("\n")}
@@ -257,10 +258,4 @@ function Checksums({ of, onClose }: { of: Export; onClose: () => void }) {
       </Stack>
     </Modal>
   );
-}
-
-function bytesText(bytes: number): string {
-  return bytes < 1_000_000
-    ? countText(Math.ceil(bytes / 1000), "kB")
-    : countText(Math.round(bytes / 1e6), "MB");
 }

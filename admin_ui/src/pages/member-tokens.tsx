@@ -7,6 +7,7 @@ import { BusyModal } from "../parts/busy-modal";
 import { Confirm } from "../parts/confirm";
 import { useUnsaved } from "../parts/edits";
 import { Moment, Mono } from "../parts/figures";
+import { momentOfField } from "../parts/local-minute";
 import { useOnce } from "../parts/once";
 import { SecretOnce } from "../parts/secret";
 import { Empty, Failed } from "../parts/states";
@@ -126,7 +127,7 @@ function CreateToken({ found, onClose }: { found: Member; onClose: () => void })
       const made = await heard(
         api.POST("/api/v1/tenants/{tenant}/members/{member_id}/tokens", {
           params: { path: { tenant: found.tenant, member_id: found.id } },
-          body: { name, expires_at: until === "" ? null : new Date(until).toISOString() },
+          body: { name, expires_at: momentOfField(until) },
         }),
       );
       setSecret(made.secret);

@@ -76,7 +76,7 @@ function columnsOf(inForce: number | null): Column<Book>[] {
   ];
 }
 
-export function BookState({ book, inForce }: { book: Book; inForce: number | null }) {
+function BookState({ book, inForce }: { book: Book; inForce: number | null }) {
   if (book.version === inForce) {
     return <Badge color="teal">in force</Badge>;
   }

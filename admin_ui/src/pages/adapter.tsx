@@ -64,6 +64,7 @@ function AdapterFrame({ adapter }: { adapter: Adapter }) {
       </Anchor>
       <Page
         title={adapter.name}
+        tab={TABS.find(({ value }) => value === tab)?.label}
         aside={<VersionState state={adapter.state} />}
         actions={<Actions adapter={adapter} />}
         calls={[

@@ -39,6 +39,7 @@ function TenantFrame({ tenant }: { tenant: Tenant }) {
       title={tenant.name}
       aside={<TenantStatus tenant={tenant} />}
       actions={<SuspendOrResume tenant={tenant} />}
+      tab={TABS.find(({ value }) => value === tab)?.label}
       calls={callsOf(tab, tenant)}
     >
       <Tabs

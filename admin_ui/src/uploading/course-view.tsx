@@ -25,7 +25,7 @@ export function CourseView({ tenant, course, onPause, onAnother }: Props) {
     return null;
   }
   return (
-    <Card withBorder component="section" aria-label="Upload" aria-live="polite" aria-busy={isRunning(course)}>
+    <Card withBorder component="section" aria-label="Upload" aria-busy={isRunning(course)}>
       <Stack>
         {course.step === "sending" && <Bar course={course} onPause={onPause} />}
         {course.step === "making" && (
@@ -52,6 +52,9 @@ function Bar({ course, onPause }: { course: Sending; onPause: () => void }) {
   const pace = rate === null ? "" : `${bytesText(rate)}/s${left(total - sent, rate)}`;
   return (
     <>
+      <div className="off-screen" role="status">
+        {`${10 * Math.floor((10 * sent) / Math.max(1, total))} percent are sent`}
+      </div>
       <Group justify="space-between">
         <Title order={2} size="h4">
           Uploading, <span className="figures">{percent}</span>
@@ -88,7 +91,7 @@ function left(bytes: number, rate: number): string {
 
 function Working({ what, standing }: { what: string; standing: string | null }) {
   return (
-    <Group>
+    <Group role="status">
       <Loader size="sm" />
       <Text>{what}</Text>
       {standing !== null && (

@@ -96,6 +96,7 @@ function Revoke({ found, token }: { found: Member; token: Token }) {
         <Confirm
           title={`Revoke ${token.name}`}
           effect="Programs that use this token are refused from their next request on, for good."
+          typed={token.name}
           action="Revoke"
           onConfirm={async () => {
             const path = { tenant: found.tenant, member_id: found.id, token_id: token.id };

@@ -104,7 +104,9 @@ function Exports({ rows, cursor, root, command, month, may, ask }: Props) {
       end: true,
       cell: (each) =>
         Object.entries(each.billed).map(([currency, amount]) => (
-          <Money key={currency} amount={amount} currency={currency} />
+          <div key={currency}>
+            <Money amount={amount} currency={currency} />
+          </div>
         )),
     },
     { title: "Files", cell: (each) => <Files of={each} root={root} onMore={() => setShown(each)} /> },

@@ -162,12 +162,11 @@ interface CopiesProps {
 
 /** The last question as a program would ask it; before there is one, an example. */
 function Copies({ settings, model, side, turns }: CopiesProps) {
-  const last = turns.at(-1);
-  const body = bodyOf(settings, model, turns.slice(0, -1), side, last?.prompt ?? EXAMPLE);
+  const body = () => bodyOf(settings, model, turns.slice(0, -1), side, turns.at(-1)?.prompt ?? EXAMPLE);
   return (
     <Group gap="xs">
-      <CopyButton text={asCurl(body)} label="Copy as curl" />
-      <CopyButton text={asPython(body)} label="Copy as Python" />
+      <CopyButton text={() => asCurl(body())} label="Copy as curl" />
+      <CopyButton text={() => asPython(body())} label="Copy as Python" />
     </Group>
   );
 }

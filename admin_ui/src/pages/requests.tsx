@@ -3,7 +3,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
 import { Duration } from "../parts/duration";
-import { Count, Moment } from "../parts/figures";
+import { Count, countText, Moment } from "../parts/figures";
 import { NumberFilter, TextFilter } from "../parts/filters";
 import { RangePicker } from "../parts/range";
 import type { Range, RangeSearch } from "../parts/range-search";
@@ -48,12 +48,14 @@ const COLUMNS: Column<Line>[] = [
     end: true,
     cell: (line) => (
       <span className="figures">
-        {line.prompt_tokens ?? "–"}, {line.completion_tokens ?? "–"}
+        {counted(line.prompt_tokens)}, {counted(line.completion_tokens)}
       </span>
     ),
   },
   { title: "Stands for", end: true, cell: (line) => <Count value={line.stands_for} /> },
 ];
+
+const counted = (tokens: number | null) => (tokens === null ? "–" : countText(tokens));
 
 function RequestLink({ id }: { id: string }) {
   const tenant = useTenantId();

@@ -78,7 +78,7 @@ function queryOf(search: AuditSearch) {
 function Export({ path }: { path: string }) {
   return (
     <Button component="a" href={prefix + path} download variant="default">
-      Export
+      Export all
     </Button>
   );
 }

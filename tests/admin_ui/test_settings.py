@@ -69,7 +69,7 @@ def test_a_tenants_rules_are_changed_and_it_leaves_and_comes_back(
 
     page.get_by_role("button", name="Off-board…").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("1 live keys")
+    expect(dialog).to_contain_text("requests of 1 live key are refused")
     dialog.get_by_role("button", name="Off-board").click()
     expect(dialog.get_by_text("That is not the name.")).to_be_visible()
     dialog.get_by_label("Grace").fill("48")

@@ -63,7 +63,7 @@ function Offboard({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) 
       effect={
         found === undefined
           ? "Counting what it ends…"
-          : `From the next request on, ${found.keys} are refused. When the grace is over, ${found.adapters} with all their versions, all keys, members and webhooks are purged for good, in the store and on all replicas.`
+          : `From the next request on, all requests of ${found.keys} are refused. When the grace is over, ${found.adapters} with all their versions, all keys, members and webhooks are purged for good, in the store and on all replicas.`
       }
       ready={found !== undefined}
       unknown={

@@ -85,7 +85,7 @@ function Suspend({ tenant, onClose }: Props) {
           ? stakes.error === null
             ? "Counting what it stops…"
             : "From the next request on, all of its keys are refused. How many, nobody can say now. What runs now ends as it would."
-          : `From the next request on, ${found.keys} are refused; in the last hour they had ${found.asked}. What runs now ends as it would.`
+          : `From the next request on, all requests of ${found.keys} are refused; in the last hour there were ${found.asked}. What runs now ends as it would.`
       }
       ready={found !== undefined || stakes.error !== null}
       typed={tenant.name}

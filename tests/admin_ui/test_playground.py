@@ -171,7 +171,7 @@ def test_a_refusal_says_when_it_passes_and_what_to_copy_holds_no_key(
     assert "$MOTET_API_KEY" in curl
     assert "Twice." in curl
     page.get_by_role("button", name="Copy as Python").click()
-    expect(page.get_by_role("button", name="Copied")).to_have_count(1)
+    expect(page.get_by_role("button", name="Copy as Python")).to_have_count(0)  # it says that it did
     python = page.evaluate("navigator.clipboard.readText()")
     compile(python, "copied", "exec")
     assert f'model="{stack.base_name}"' in python

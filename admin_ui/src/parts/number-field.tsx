@@ -12,6 +12,7 @@ interface Props extends Omit<NumberInputProps, "value" | "onChange" | "onBlur"> 
 export function NumberField({ value, onChange, ...rest }: Props) {
   const [typed, setTyped] = useState<number | string>(value ?? "");
   const told = useRef(value);
+  const field = useRef<HTMLInputElement>(null);
   useEffect(() => {
     if (value !== told.current) {
       told.current = value;
@@ -21,8 +22,14 @@ export function NumberField({ value, onChange, ...rest }: Props) {
   return (
     <NumberInput
       {...rest}
+      ref={field}
       value={typed}
       onChange={(next) => {
+        const isLeft = document.activeElement !== field.current;
+        if (next === "" && isLeft && Number.isNaN(Number(typed))) {
+          setTyped(value ?? ""); // of what was none, the field leaves nothing, which nobody typed
+          return;
+        }
         setTyped(next);
         const read = next === "" ? null : Number(next);
         if (!Number.isNaN(read) && read !== told.current) {

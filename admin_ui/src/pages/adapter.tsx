@@ -108,6 +108,16 @@ function Actions({ adapter }: { adapter: Adapter }) {
           Upload a version…
         </Button>
       )}
+      {adapter.aliases.live !== undefined && (
+        <Button
+          component={Link}
+          variant="default"
+          to={`/tenants/${tenant}/playground`}
+          search={{ model: adapter.name } as never}
+        >
+          Chat with it
+        </Button>
+      )}
       <RestoreButton can={adapter.can} name={adapter.name} />
       <RetireButton can={adapter.can} name={adapter.name} />
       <PurgeButton can={adapter.can} name={adapter.name} />

@@ -1,7 +1,6 @@
 import { Anchor, Button, Code, Group, Modal, Stack, Table, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
-import { useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Moment, Mono } from "../parts/figures";
 import { DayField, TextFilter } from "../parts/filters";
@@ -87,21 +86,22 @@ type Rows = Parameters<typeof DataTable<Event>>[0]["rows"];
 
 function Events({ search, rows }: { search: AuditSearch; rows: Rows }) {
   const navigate = useNavigate();
-  const [open, setOpen] = useState<Event | null>(null);
-  const filter = (next: Partial<AuditSearch>) =>
+  const open = rows.data?.data.find((event) => event.id === search.event);
+  const go = (next: Partial<AuditSearch>, replace: boolean) =>
     void navigate({
       to: ".",
-      search: (before: AuditSearch) => ({ ...before, ...next, cursor: undefined }),
-      replace: true,
+      search: (before: AuditSearch) => ({ ...before, ...next }),
+      replace,
       resetScroll: false,
     } as never);
+  const filter = (next: Partial<AuditSearch>) => go({ ...next, cursor: undefined, event: undefined }, true);
   const columns: Column<Event>[] = [
     { title: "When", cell: (event) => <Moment at={event.created_at} /> },
     { title: "Who", cell: (event) => <Mono>{event.actor}</Mono> },
     {
       title: "Did",
       cell: (event) => (
-        <Anchor component="button" type="button" onClick={() => setOpen(event)}>
+        <Anchor component="button" type="button" onClick={() => go({ event: event.id }, false)}>
           {event.action}
         </Anchor>
       ),
@@ -143,7 +143,7 @@ function Events({ search, rows }: { search: AuditSearch; rows: Rows }) {
         cursor={search.cursor}
         empty={<Empty title="Nothing like this was changed" />}
       />
-      {open !== null && <OneEvent event={open} onClose={() => setOpen(null)} />}
+      {open !== undefined && <OneEvent event={open} onClose={() => go({ event: undefined }, true)} />}
     </>
   );
 }

@@ -65,7 +65,6 @@ function Playground({ tenant }: { tenant: Tenant }) {
                         label={side === 0 ? "Model" : "Beside it"}
                         models={found.data}
                         value={model}
-                        error={null}
                         onChange={(value) => put(side === 0 ? { model: value } : { beside: value })}
                       />
                       <Copies settings={settings} model={model} side={side} turns={talk.turns} />

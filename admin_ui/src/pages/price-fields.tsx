@@ -66,7 +66,7 @@ export function PriceFields({
           <Table.Thead>
             <Table.Tr>
               <Table.Th scope="col">For</Table.Th>
-              <Table.Th scope="col">Class</Table.Th>
+              <Table.Th scope="col">Service class</Table.Th>
               {PRICES.map((name) => (
                 <Table.Th key={name} scope="col">
                   {PRICE_NAMES[name]}

@@ -44,7 +44,7 @@ const COLUMNS: Column<Line>[] = [
     cell: (line) => (line.queue_ms === null ? "–" : <Duration ms={line.queue_ms} />),
   },
   {
-    title: "Tokens in, out",
+    title: "Tokens: input, output",
     end: true,
     cell: (line) => (
       <span className="figures">

@@ -81,7 +81,7 @@ export function KeyFields({ values, set, failure, disabled = false }: Props) {
         onChange={(networks) => set("allowed_networks", networks.length === 0 ? null : networks)}
       />
       <Select
-        label="Class"
+        label="Service class"
         description="How urgent its requests are"
         data={["interactive", "standard", "batch"]}
         allowDeselect={false}

@@ -19,11 +19,10 @@ interface Props {
   models: Schemas["ModelOut"][];
   value: string;
   onChange: (model: string) => void;
-  error: string | null;
 }
 
 /** Offers what there is; takes whatever the API takes: `[owner/]name[@version|@alias]`. */
-export function ModelField({ tenant, label, models, value, onChange, error }: Props) {
+export function ModelField({ tenant, label, models, value, onChange }: Props) {
   const bare = value.split("@", 1)[0] ?? "";
   const own = models.some((model) => model.id === bare && model.parent !== null) && !bare.includes("/");
   const adapter = useQuery({
@@ -48,7 +47,6 @@ export function ModelField({ tenant, label, models, value, onChange, error }: Pr
       limit={SHOWN}
       value={value}
       onChange={onChange}
-      error={error}
       spellCheck={false}
       maxLength={192}
       comboboxProps={{ position: "bottom-start" }}

@@ -9,6 +9,8 @@ export interface AuditSearch {
   since?: string;
   until?: string;
   cursor?: string;
+  /** The event that is open. */
+  event?: string;
 }
 
 const auditSearch = (search: Record<string, unknown>): AuditSearch => ({
@@ -18,6 +20,7 @@ const auditSearch = (search: Record<string, unknown>): AuditSearch => ({
   since: momentOf(search.since),
   until: momentOf(search.until),
   cursor: text(search.cursor),
+  event: text(search.event),
 });
 
 const tenantAudit = createRoute({

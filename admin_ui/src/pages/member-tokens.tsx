@@ -60,6 +60,7 @@ export function MemberTokens({ found }: { found: Member }) {
         columns={columns}
         rows={rows}
         rowKey={(token) => token.id}
+        plain={!found.can.includes("create_token")}
         cursor={cursor}
         empty={<Empty title="There is no token yet" />}
       />

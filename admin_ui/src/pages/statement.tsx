@@ -70,7 +70,7 @@ function Months({ of, shown }: { of: Schemas["PeriodList"]; shown: string | unde
   }
   return (
     <>
-      <Scrolls minWidth={480} what="Months with charges">
+      <Table.ScrollContainer minWidth={480}>
         <Table verticalSpacing="xs">
           <caption className="off-screen">Months with charges, newest first</caption>
           <Table.Thead>
@@ -107,7 +107,7 @@ function Months({ of, shown }: { of: Schemas["PeriodList"]; shown: string | unde
             ))}
           </Table.Tbody>
         </Table>
-      </Scrolls>
+      </Table.ScrollContainer>
       {of.has_more && (
         <Text size="sm" c="dimmed">
           Older months are not shown: `motet billing periods` lists all.

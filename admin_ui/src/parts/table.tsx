@@ -35,6 +35,8 @@ interface Props<Row> {
   cursor: string | undefined;
   /** Its parameter of the address, where a page has two lists. */
   cursorName?: string;
+  /** Whether its rows have nothing to focus: keys then scroll the table itself. */
+  plain?: boolean;
   empty: ReactNode;
 }
 
@@ -47,6 +49,7 @@ export function DataTable<Row>({
   rowKey,
   cursor,
   cursorName = "cursor",
+  plain = false,
   empty,
 }: Props<Row>) {
   return (
@@ -56,7 +59,7 @@ export function DataTable<Row>({
           empty
         ) : (
           <>
-            <Scrolls minWidth={560} what={caption}>
+            <Scrolls minWidth={560} what={caption} hasStops={!plain}>
               <Table highlightOnHover aria-busy={rows.isPlaceholderData} verticalSpacing="xs">
                 <caption className="off-screen">{caption}</caption>
                 <Table.Thead>

@@ -3,7 +3,6 @@ import { Link } from "@tanstack/react-router";
 import type { Schemas } from "../api/client";
 import { Duration } from "./duration";
 import { Count } from "./figures";
-import { Scrolls } from "./scrolls";
 import { Empty } from "./states";
 import { answered, type Metrics, OTHERS } from "./traffic-steps";
 
@@ -17,7 +16,7 @@ export function TrafficTable({ of, tenant }: { of: Metrics; tenant?: string }) {
   }
   const what = of.by === "tenant" ? "Tenant" : "Adapter";
   return (
-    <Scrolls minWidth={820} what={`Requests by ${what.toLowerCase()}`}>
+    <Table.ScrollContainer minWidth={820}>
       <Table highlightOnHover verticalSpacing="xs">
         <caption className="off-screen">Requests by {what.toLowerCase()}, the largest first</caption>
         <Table.Thead>
@@ -77,7 +76,7 @@ export function TrafficTable({ of, tenant }: { of: Metrics; tenant?: string }) {
           ))}
         </Table.Tbody>
       </Table>
-    </Scrolls>
+    </Table.ScrollContainer>
   );
 }
 

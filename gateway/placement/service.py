@@ -150,7 +150,10 @@ class Placements:
         """Where it lies nearest to an answer, over all replicas that are well; as this worker knows it."""
         found = {lies(replica, artefact) for replica in self._registry.all if replica.healthy}
         nearest: tuple[Literal["device", "host", "disk"], ...] = ("device", "host", "disk")
-        return next((tier for tier in nearest if tier in found), "store")
+        for tier in nearest:
+            if tier in found:
+                return tier
+        return "store"
 
     async def moves(self, limit: int, since: datetime | None) -> list[MoveOut]:
         """Loads and evictions, newest first."""

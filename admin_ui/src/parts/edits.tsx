@@ -103,7 +103,9 @@ export function useEdit<Values extends Fields>(
       const patch = Object.fromEntries(names.map((name) => [name, values[name]])) as Partial<Values>;
       const now = await send(patch, etag);
       latest.current = now;
-      begin(now);
+      setSeed(now);
+      setValues((typed) => stillTyped(now.values, values, typed));
+      setConflict(null);
       notifications.show({ message: "Saved." });
     } catch (error) {
       const failed = failureOf(error);
@@ -190,6 +192,12 @@ export function SaveBar<Values extends Fields>({ edit }: { edit: Edit<Values> })
       </Button>
     </Group>
   );
+}
+
+/** What is there now, and over it what was typed while it was on its way. */
+function stillTyped<Values extends Fields>(now: Values, sent: Values, typed: Values): Values {
+  const since = changed(sent, typed).map((name) => [name, typed[name]]);
+  return { ...now, ...Object.fromEntries(since) };
 }
 
 function changed<Values extends Fields>(before: Values, now: Values): (keyof Values & string)[] {

@@ -133,4 +133,4 @@ def test_an_adapters_limits_are_changed_by_what_was_changed(
     expect(page.get_by_text("Saved.")).to_be_visible()
     found = admin.get(place).json()
     assert (found["max_parallel"], found["requests_per_minute"]) == (3, None)
-    expect(page.get_by_role("row", name="State unplaced left to traffic")).to_be_visible()
+    expect(page.get_by_role("row", name="State left to traffic")).to_be_visible()

@@ -135,8 +135,8 @@ function Remove({ found, onClose }: { found: Member; onClose: () => void }) {
       action="Remove"
       onConfirm={async () => {
         await heard(api.DELETE("/api/v1/tenants/{tenant}/members/{member_id}", { params }));
+        await navigate({ to: `/tenants/${found.tenant}/members` }); // first: what is shown of it is gone
         await client.invalidateQueries({ queryKey: ["tenant", found.tenant, "members"] });
-        await navigate({ to: `/tenants/${found.tenant}/members` });
       }}
       onClose={onClose}
     />

@@ -173,8 +173,8 @@ function Actions({ tenant, hook }: Props) {
           action="Delete"
           onConfirm={async () => {
             await heard(api.DELETE("/api/v1/tenants/{tenant}/webhooks/{endpoint_id}", { params }));
+            await navigate({ to: `/tenants/${tenant}/webhooks` }); // first: what is shown of it is gone
             await client.invalidateQueries({ queryKey: ["tenant", tenant, "webhooks"] });
-            await navigate({ to: `/tenants/${tenant}/webhooks` });
           }}
           onClose={close}
         />

@@ -1,6 +1,6 @@
 import { createRoute, createRouter, redirect } from "@tanstack/react-router";
 import { Failure } from "./api/failure";
-import { isOutdated } from "./outdated";
+import { isOutdated, loadNewer } from "./outdated";
 import { Failed, Loading } from "./parts/states";
 import { uiRoot } from "./place";
 import { adapter, besideAdapterRoutes, ofAdapterRoutes, ofTenantAdaptersRoutes } from "./routes/adapters";
@@ -59,8 +59,8 @@ export const router = createRouter({
   defaultPreload: "intent",
   scrollRestoration: true,
   defaultPendingComponent: () => <Loading what="the page" />,
-  defaultErrorComponent: ({ error, reset }) => (
-    <Failed error={error} onRetry={isOutdated(error) ? () => window.location.reload() : reset} />
+  defaultErrorComponent: ({ error }) => (
+    <Failed error={error} onRetry={() => void (isOutdated(error) ? loadNewer() : router.invalidate())} />
   ),
   defaultNotFoundComponent: () => <Failed error={new Failure(404, { detail: "There is no such page." })} />,
 });

@@ -13,6 +13,7 @@ from sqlalchemy import (
     ScalarSelect,
     Select,
     Text,
+    and_,
     case,
     delete,
     func,
@@ -64,6 +65,12 @@ class AdapterRow:
     is_there: bool  # has versions that are not retired
     has_retired: bool  # has versions that can be restored
     parts: dict[str, frozenset[int]]  # of each alias: versions that have a part of it
+    artefacts: dict[str, str]  # of each alias: that of its version in `aliases`
+
+    @property
+    def answering(self) -> str:
+        """The artefact that the bare name is answered with; without `live`, the newest version's."""
+        return self.artefacts.get(LIVE, self.latest.artefact)
 
 
 async def register_base(session: SystemWrite, base_id: str, name: str, spec: dict[str, Any]) -> None:
@@ -318,12 +325,17 @@ async def _with_aliases(
     made = {}
     for adapter, latest, others in rows:
         retired = latest.state == VersionState.RETIRED
-        made[adapter.id] = AdapterRow(adapter, {}, latest, others or not retired, others or retired, {})
+        made[adapter.id] = AdapterRow(adapter, {}, latest, others or not retired, others or retired, {}, {})
+    version_of = and_(AdapterVersion.adapter_id == Alias.adapter_id, AdapterVersion.number == Alias.version)
     found = await session.execute(
-        select(Alias.adapter_id, Alias.name, Alias.version, Alias.spread).where(Alias.adapter_id.in_(made))
+        select(Alias.adapter_id, Alias.name, Alias.version, Alias.spread, AdapterVersion.artefact)
+        .outerjoin(AdapterVersion, version_of)
+        .where(Alias.adapter_id.in_(made))
     )
-    for adapter_id, name, version, spread in found:
+    for adapter_id, name, version, spread, artefact in found:
         made[adapter_id].aliases[name] = version
+        if artefact is not None:
+            made[adapter_id].artefacts[name] = artefact
         parts = [version] if spread is None else Spread.of_row(spread).weights
         made[adapter_id].parts[name] = frozenset(parts)
     return list(made.values())

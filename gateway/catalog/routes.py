@@ -106,7 +106,8 @@ async def list_adapters(
     retired = in_state == "retired"
     rows = await services.lifecycle.list_adapters(principal, start, limit + 1, name_prefix, retired=retired)
     cut = BY_NAME.cut(rows, limit, lambda row: (row.adapter.name,), given)
-    return AdapterList.of(cut, services.catalog.base.name, viewer_of(request, principal))
+    base, tier_of = services.catalog.base.name, services.placements.best_tier
+    return AdapterList.of(cut, base, viewer_of(request, principal), tier_of)
 
 
 @get(ADAPTER, opt=READ, summary="One adapter")
@@ -118,7 +119,8 @@ async def get_adapter(
     in_state: AnyState = None,
 ) -> AdapterOut:
     row = await services.lifecycle.get_adapter(principal, name, retired_too=in_state == "any")
-    return AdapterOut.of(row, services.catalog.base.name, viewer_of(request, principal))
+    base, tier_of = services.catalog.base.name, services.placements.best_tier
+    return AdapterOut.of(row, base, viewer_of(request, principal), tier_of)
 
 
 @delete(ADAPTER, opt=WRITE, status_code=200, summary="Retire an adapter with all its versions")

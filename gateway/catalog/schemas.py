@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -13,6 +13,8 @@ from gateway.catalog.repository import AdapterRow
 from gateway.catalog.service import Model
 from gateway.models import AdapterVersion
 from gateway.paging import Cut, Page
+
+Tier = Literal["device", "host", "disk", "store"]
 
 
 class ModelOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,11 +119,12 @@ class AdapterOut(msgspec.Struct, frozen=True, kw_only=True):
     latest: int  # highest version number
     state: str  # of the latest version: retired when all are
     bytes: int  # of the latest version, packed, as stored
+    tier: Tier  # where what the bare name answers with lies at best; device: a slot, host: a replica's memory
     created_at: datetime
     can: list[AdapterAction]
 
     @classmethod
-    def of(cls, row: AdapterRow, base: str, viewer: Viewer) -> AdapterOut:
+    def of(cls, row: AdapterRow, base: str, viewer: Viewer, tier_of: Callable[[str], Tier]) -> AdapterOut:
         return cls(
             id=row.adapter.name,
             name=row.adapter.name,
@@ -130,6 +133,7 @@ class AdapterOut(msgspec.Struct, frozen=True, kw_only=True):
             latest=row.latest.number,
             state=row.latest.state,
             bytes=row.latest.num_bytes,
+            tier=tier_of(row.answering),
             created_at=row.adapter.created_at,
             can=viewer.can_adapter(row),
         )
@@ -140,10 +144,12 @@ class AdapterList(Page[AdapterOut], frozen=True, kw_only=True):
     next: str | None  # value of `after` for the next page
 
     @classmethod
-    def of(cls, cut: Cut[AdapterRow], base: str, viewer: Viewer) -> AdapterList:
+    def of(
+        cls, cut: Cut[AdapterRow], base: str, viewer: Viewer, tier_of: Callable[[str], Tier]
+    ) -> AdapterList:
         return cut.fill(
             cls,
-            lambda row: AdapterOut.of(row, base, viewer),
+            lambda row: AdapterOut.of(row, base, viewer, tier_of),
             next=cut.rows[-1].adapter.name if cut.has_more else None,
         )
 

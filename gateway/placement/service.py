@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from gateway.actions import allowed
@@ -144,6 +145,15 @@ class Placements:
             (("" if named is None else named.adapter, artefact), self._row(artefact, named, placed, applied))
             for artefact, named in rows
         ]
+
+    def best_tier(self, artefact: str) -> Literal["device", "host", "disk", "store"]:
+        """Where it lies nearest to an answer, over all replicas that are well; as this worker knows it."""
+        found = {lies(replica, artefact) for replica in self._registry.all if replica.healthy}
+        nearest: tuple[Literal["device", "host", "disk"], ...] = ("device", "host", "disk")
+        for tier in nearest:
+            if tier in found:
+                return tier
+        return "store"
 
     async def moves(self, limit: int, since: datetime | None) -> list[MoveOut]:
         """Loads and evictions, newest first."""

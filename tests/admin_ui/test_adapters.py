@@ -86,7 +86,7 @@ def test_adapters_of_others_stand_in_a_section_of_their_own(
     share = f"/api/v1/tenants/{owner['id']}/adapters/lent/shares/{user['id']}"
     admin.put(share, json={}).raise_for_status()
     page = ui.log_in(f"/tenants/{user['id']}/adapters")
-    section = page.get_by_role("region", name="Shared by other owners")
+    section = page.get_by_role("region", name="Shared by other owners", exact=True)
     expect(section.get_by_role("row", name=f"{owner['name']}/lent live live")).to_be_visible()
     expect(page.get_by_text("There is no adapter yet")).to_be_visible()
 
@@ -133,4 +133,4 @@ def test_an_adapters_limits_are_changed_by_what_was_changed(
     expect(page.get_by_text("Saved.")).to_be_visible()
     found = admin.get(place).json()
     assert (found["max_parallel"], found["requests_per_minute"]) == (3, None)
-    expect(page.get_by_role("row", name="State unplaced left to traffic")).to_be_visible()
+    expect(page.get_by_role("row", name="State left to traffic")).to_be_visible()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.admin_ui.conftest import Ui
 from tests.rig.rig import Rig
@@ -41,7 +41,14 @@ def test_a_key_is_made_once_used_rotated_and_revoked(ui: Ui, stack: Rig, new_ten
     page.get_by_role("button", name="Create key…").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill(HOSTILE)
-    dialog.get_by_role("button", name="Create").dblclick()  # makes one
+    held: list[Route] = []
+    page.route("**/keys", lambda route: held.extend([route]))
+    with page.expect_request(lambda asked: asked.method == "POST"):
+        dialog.get_by_role("button", name="Create").dblclick()  # makes one
+    page.keyboard.press("Escape")  # would close it before its secret is there
+    expect(dialog).to_be_visible()
+    held[0].continue_()
+    page.unroute("**/keys")
     first = take_secret(page)
     assert opens(stack, first) == 200
     kept = "JSON.stringify([document.documentElement.outerHTML, {...localStorage}, {...sessionStorage}])"
@@ -76,8 +83,9 @@ def test_two_who_edit_one_key_hear_of_each_other(ui: Ui, admin: httpx.Client, ne
     page = ui.log_in(f"/tenants/{made['id']}/keys/{key['id']}", expected={412})
     name = page.get_by_label("Name")
     name.fill("mine")
+    policy = page.get_by_role("region", name="What it may do")
     admin.patch(f"{keys}/{key['id']}", json={"name": "theirs", "service_class": "batch"}).raise_for_status()
-    page.get_by_role("button", name="Save").click()
+    policy.get_by_role("button", name="Save").click()
     notice = page.get_by_role("alert").filter(has_text="Somebody else changed this")
     expect(notice.get_by_role("row", name="name mine theirs")).to_be_visible()
     expect(name).to_have_value("mine")

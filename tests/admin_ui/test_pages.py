@@ -33,6 +33,7 @@ def test_a_tenant_is_made_found_suspended_and_resumed_by_keyboard(ui: Ui, new_te
     expect(page.get_by_role("heading", name=made["name"])).to_be_visible()
     page.get_by_role("button", name="Suspend…").focus()
     page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("requests of 0 live keys are refused")
     page.get_by_label(f"Type {made['name']} to go on").fill(made["name"])
     page.keyboard.press("Enter")
     expect(page.get_by_text("suspended", exact=True)).to_be_visible()

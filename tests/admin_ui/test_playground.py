@@ -83,7 +83,7 @@ def test_two_models_stream_beside_each_other_by_a_key_that_is_gone_afterwards(
         expect(answer).to_contain_text((WORD * 40).strip())
         expect(answer.get_by_role("status")).to_have_text("answered")
         expect(answer).to_contain_text("tokens in")
-        expect(answer).to_contain_text(re.compile(r"40\sout\. (no price known|\$0\.)"))
+        expect(answer).to_contain_text(re.compile(r"40\sout\. (no price|\$0\.)"))
     expect(answers.first).to_contain_text(f"{pirate} version 1")
     expect(answers.first).to_contain_text("first text after")
     expect(answers.last).to_contain_text("The base answered")
@@ -190,7 +190,7 @@ def test_a_refusal_says_when_it_passes_and_what_to_copy_holds_no_key(
     assert "$MOTET_API_KEY" in curl
     assert "Twice." in curl
     page.get_by_role("button", name="Copy as Python").click()
-    expect(page.get_by_role("button", name="Copied")).to_have_count(1)
+    expect(page.get_by_role("button", name="Copy as Python")).to_have_count(0)  # it says that it did
     python = page.evaluate("navigator.clipboard.readText()")
     compile(python, "copied", "exec")
     assert f'model="{stack.base_name}"' in python

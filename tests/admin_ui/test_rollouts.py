@@ -256,7 +256,7 @@ def test_what_changed_between_two_versions_comes_first(ui: Ui, shop: Shop) -> No
         fields.get_by_role("row", name=re.compile("^config target_modules q_proj q_proj, v_proj"))
     ).to_be_visible()
     expect(fields.get_by_role("row", name=re.compile("lora_alpha"))).to_have_count(0)
-    modules = page.get_by_role("region", name="Modules")
+    modules = page.get_by_role("region", name="Modules", exact=True)
     expect(modules.get_by_role("row", name=re.compile("0 v_proj as the base rank 4"))).to_be_visible()
     page.get_by_role("switch", name="Also what is the same").check()
     expect(fields.get_by_role("row", name=re.compile("config lora_alpha 16 16"))).to_be_visible()

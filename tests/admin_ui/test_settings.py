@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_a_tenants_rules_are_changed_and_it_leaves_and_comes_back(
 
     page.get_by_role("button", name="Off-board…").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("1 live keys")
+    expect(dialog).to_contain_text("requests of 1 live key are refused")
     dialog.get_by_role("button", name="Off-board").click()
     expect(dialog.get_by_text("That is not the name.")).to_be_visible()
     dialog.get_by_label("Grace").fill("48")
@@ -80,3 +81,20 @@ def test_a_tenants_rules_are_changed_and_it_leaves_and_comes_back(
     page.get_by_role("dialog").get_by_role("button", name="Undo").click()
     expect(page.get_by_role("button", name="Off-board…")).to_be_visible()
     assert admin.get(one).json()["lifecycle"] == "active"
+
+
+def test_a_number_on_its_way_is_none_yet(ui: Ui, admin: httpx.Client, new_tenant: Maker) -> None:
+    """Typed key by key. A lone minus would be null in JSON, which is no limit."""
+    made = new_tenant(requests_per_minute=60)
+    page = ui.log_in(f"/tenants/{made['id']}/limits")
+    field = page.get_by_label("Requests a minute")
+    expect(field).to_have_value("60")
+    field.press("ControlOrMeta+a")
+    field.press_sequentially("-")
+    expect(page.get_by_role("button", name="Save")).to_be_disabled()
+    field.press("Tab")
+    expect(field).to_have_value("60")
+    page.goto(f"{ui.base_url}/admin/tenants/{made['id']}/playground")
+    page.get_by_role("button", name="More parameters").click()
+    page.get_by_label("Presence penalty").press_sequentially("-0.5")
+    expect(page).to_have_url(re.compile(r"presence_penalty=-0\.5"))

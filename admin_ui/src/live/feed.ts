@@ -20,11 +20,12 @@ interface Listener {
 const AGAIN_MS = 30_000; // after a refusal: too many are open, or nobody is logged in; pages poll meanwhile
 
 /** Follows until the function that it gives is called. A stream that is cut is opened again by the browser; one
- * that is refused, after a while. */
-export function follow(path: string, listener: Listener): () => void {
+ * that is refused, after a while. `late`: what the page shows may be from before the stream begins. */
+export function follow(path: string, listener: Listener, late: boolean): () => void {
   let source: EventSource | null = null;
   let timer: number | undefined;
   let place: string | null = null;
+  let missed = late;
   let over = false; // the session is: another one begins anew
 
   const close = () => {
@@ -46,7 +47,8 @@ export function follow(path: string, listener: Listener): () => void {
     source.addEventListener("begin", (event) => {
       noted(event);
       listener.onLive(true);
-      if (!(JSON.parse(event.data) as { complete: boolean }).complete) {
+      if (missed || !(JSON.parse(event.data) as { complete: boolean }).complete) {
+        missed = false;
         listener.onMissed();
       }
     });
@@ -67,6 +69,7 @@ export function follow(path: string, listener: Listener): () => void {
     source.addEventListener("error", () => {
       listener.onLive(false);
       if (source?.readyState === EventSource.CLOSED) {
+        missed ||= place === null; // of what comes until it begins, nobody tells
         timer = window.setTimeout(open, AGAIN_MS * (1 + Math.random()));
       }
     });

@@ -6,17 +6,21 @@ import type { Change } from "./feed";
 const WAIT_MS = 300; // changes come in swarms
 const LEAST_MS = 1_000; // between two rounds
 
-/** `meta` of a query that is read again for these kinds only; without it the rules below hold. */
+/** `meta` of a query that is read again for these kinds only, which may be none; without it the rules below hold. */
 export const of = (...kinds: string[]) => ({ kinds });
 
 const BY_FIRST: Record<string, (change: Change) => boolean> = {
-  tenants: (change) => change.kind === "tenant",
+  tenants: (change) => change.kind === "tenant" || change.kind === "limits",
   replicas: (change) => change.kind === "replica",
   audit: (change) => change.kind !== "move",
+  billing: (change) => change.kind === "billing",
+  "price-books": (change) => change.kind === "price_book",
+  "price-choice": (change) => change.kind === "price_book",
+  store: (change) => change.kind === "store",
 };
 
 /** What is of a tenant has its id behind `tenant` in its key. */
-export function touches(change: Change, query: Pick<Query, "queryKey" | "meta">): boolean {
+function touches(change: Change, query: Pick<Query, "queryKey" | "meta">): boolean {
   const [first, tenant] = query.queryKey;
   const kinds = query.meta?.kinds as string[] | undefined;
   if (first === "tenant" && tenant !== change.tenant) {

@@ -3,10 +3,11 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useParams } from "@tanstack/react-router";
 import { useEffect, useSyncExternalStore } from "react";
 import { useSession } from "../session/hooks";
-import { follow } from "./feed";
+import { type Change, follow } from "./feed";
 import { Freshening } from "./fresh";
 
 let live = false;
+let followed = false; // by a stream before: of another session, or of another tenant
 const listeners = new Set<() => void>();
 
 function setLive(is: boolean): void {
@@ -18,7 +19,7 @@ function setLive(is: boolean): void {
   }
 }
 
-export function useLive(): boolean {
+function useLive(): boolean {
   return useSyncExternalStore(
     (listener) => {
       listeners.add(listener);
@@ -46,11 +47,13 @@ export function LiveUpdates(): null {
       return;
     }
     const freshening = new Freshening(queries);
-    const stop = follow(asks, {
-      onChange: (change) => freshening.take(change),
+    const listener = {
+      onChange: (change: Change) => freshening.take(change),
       onMissed: () => freshening.all(),
       onLive: setLive,
-    });
+    };
+    const stop = follow(asks, listener, followed);
+    followed = true;
     return () => {
       stop();
       freshening.stop();

@@ -26,7 +26,7 @@ export function AdapterAliases() {
     placeholderData: keepPreviousData,
   });
   const open = (alias: string | undefined) =>
-    void navigate({ search: (before) => ({ ...before, open: alias }) });
+    void navigate({ search: (before) => ({ ...before, open: alias }), resetScroll: false });
   return (
     <Stack>
       <Group justify="space-between" align="end">

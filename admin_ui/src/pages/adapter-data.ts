@@ -20,8 +20,6 @@ export function useAdapter() {
   });
 }
 
-export const OTHERS = "(other)";
-
 /** Of all adapters of a tenant in one request, which tells the busiest and sums up the others. */
 export function useTraffic(tenant: string): Schemas["RequestMetrics"] | undefined {
   return useQuery({
@@ -29,7 +27,7 @@ export function useTraffic(tenant: string): Schemas["RequestMetrics"] | undefine
     queryFn: () =>
       heard(
         api.GET("/api/v1/tenants/{tenant}/metrics/requests", {
-          params: { path: { tenant }, query: { window: "24h", step: "1h", by: "adapter" } },
+          params: { path: { tenant }, query: { window: "24h", by: "adapter", points: false } },
         }),
       ),
     refetchInterval: 60_000,

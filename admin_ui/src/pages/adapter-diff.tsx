@@ -18,7 +18,7 @@ export function AdapterDiff() {
   const ready = useReadyVersions();
   const [number, other] = useTwo(search);
   const choose = (next: Partial<DiffSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next }), replace: true });
+    void navigate({ search: (before) => ({ ...before, ...next }), replace: true, resetScroll: false });
   const read = useQuery({
     queryKey: [...useAdapterKey(), "diff", number, other],
     queryFn: () =>

@@ -6,7 +6,8 @@ import { useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Confirm } from "../parts/confirm";
 import { bytesText, countText } from "../parts/figures";
-import { OTHERS, useAdapterPath, useTraffic } from "./adapter-data";
+import { OTHERS } from "../parts/traffic-steps";
+import { useAdapterPath, useTraffic } from "./adapter-data";
 
 type Version = Schemas["VersionOut"];
 
@@ -57,7 +58,7 @@ function Retire({ name, version, onClose }: Props & { onClose: () => void }) {
   const { tenant } = useAdapterPath();
   const client = useQueryClient();
   const target = version?.id ?? name;
-  const stops = useStops(name, version, { there: true, retired: false });
+  const { stops, unknown } = useStops(name, version, { there: true, retired: false });
   const days = useDaysKept();
   return (
     <Confirm
@@ -67,6 +68,7 @@ function Retire({ name, version, onClose }: Props & { onClose: () => void }) {
       }
       typed={target}
       ready={stops !== null}
+      unknown={unknown}
       action="Retire"
       onConfirm={async () => {
         if (version === undefined) {
@@ -103,7 +105,8 @@ function Purge({ can, name, version, onClose }: Props & { onClose: () => void })
   const client = useQueryClient();
   const navigate = useNavigate();
   const target = version?.id ?? name;
-  const stops = useStops(name, version, { there: can.includes("retire"), retired: can.includes("restore") });
+  const ends = { there: can.includes("retire"), retired: can.includes("restore") };
+  const { stops, unknown } = useStops(name, version, ends);
   return (
     <Confirm
       title={`Purge ${target} for good`}
@@ -114,6 +117,7 @@ function Purge({ can, name, version, onClose }: Props & { onClose: () => void })
       }
       typed={target}
       ready={stops !== null}
+      unknown={unknown}
       action="Purge"
       onConfirm={async () => {
         const body = { confirm: target };
@@ -138,29 +142,37 @@ function Purge({ can, name, version, onClose }: Props & { onClose: () => void })
   );
 }
 
+interface Stops {
+  stops: string | null;
+  unknown: { error: unknown; onRetry: () => void } | undefined;
+}
+
 /** What ends, in numbers: of one version what is known of it, of an adapter its versions, counted first. Null until
  * they are. */
 function useStops(
   name: string,
   version: Version | undefined,
   ends: { there: boolean; retired: boolean },
-): string | null {
+): Stops {
   const { tenant } = useAdapterPath();
   const there = useVersions(tenant, name, null, version === undefined && ends.there);
   const retired = useVersions(tenant, name, "retired", version === undefined && ends.retired);
   const traffic = useTraffic(tenant);
-  if (there === undefined || retired === undefined) {
-    return null;
+  const failed = [there, retired].find((each) => each.data === undefined && each.error !== null);
+  if (there.data === undefined || retired.data === undefined) {
+    const unknown =
+      failed === undefined ? undefined : { error: failed.error, onRetry: () => void failed.refetch() };
+    return { stops: null, unknown };
   }
-  const versions = version === undefined ? [...there, ...retired] : [version];
+  const versions = version === undefined ? [...there.data, ...retired.data] : [version];
   const bytes = versions.reduce((sum, each) => sum + each.bytes, 0);
   const aliases = [...new Set(versions.flatMap((each) => each.aliases))].sort();
   const many = version === undefined && versions.length >= COUNTED ? "at least " : "";
-  return (
+  const stops =
     `Ends ${many}${counted(versions.length, "version")} of ${bytesText(bytes)} and ` +
     `${counted(aliases.length, "alias", "aliases")}${aliases.length > 0 ? ` (${aliases.join(", ")})` : ""} of ` +
-    `${name}${asked(traffic, name)}.`
-  );
+    `${name}${asked(traffic, name)}.`;
+  return { stops, unknown: undefined };
 }
 
 function asked(traffic: ReturnType<typeof useTraffic>, name: string): string {
@@ -170,12 +182,7 @@ function asked(traffic: ReturnType<typeof useTraffic>, name: string): string {
   return isUnknown ? "" : `, which had ${counted(found ?? 0, "request")} in the last 24 h`;
 }
 
-function useVersions(
-  tenant: string,
-  name: string,
-  state: "retired" | null,
-  wanted: boolean,
-): Version[] | undefined {
+function useVersions(tenant: string, name: string, state: "retired" | null, wanted: boolean) {
   const query = { limit: COUNTED, state };
   const found = useQuery({
     queryKey: ["tenant", tenant, "adapter", name, "versions", query],
@@ -187,7 +194,7 @@ function useVersions(
       ),
     enabled: wanted,
   });
-  return wanted ? found.data?.data : NONE;
+  return { data: wanted ? found.data?.data : NONE, error: found.error, refetch: found.refetch };
 }
 
 function useDaysKept(): string {

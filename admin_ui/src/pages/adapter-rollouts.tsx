@@ -26,7 +26,7 @@ export function AdapterRollouts() {
     refetchInterval: ({ state }) => (state.data?.data.some(isActive) ? LOOK_MS : false),
   });
   const begin = (alias: string | undefined) =>
-    void navigate({ search: (before) => ({ ...before, begin: alias }) });
+    void navigate({ search: (before) => ({ ...before, begin: alias }), resetScroll: false });
   const may = adapter.data?.can.includes("begin_rollout") ?? false;
   return (
     <Stack>

@@ -67,6 +67,7 @@ export function AdapterVersions() {
             void navigate({
               search: { state: to === ANY ? undefined : (to as VersionsSearch["state"]) },
               replace: true,
+              resetScroll: false,
             })
           }
           w={{ base: "100%", xs: 180 }}

@@ -64,6 +64,7 @@ function AdapterFrame({ adapter }: { adapter: Adapter }) {
       </Anchor>
       <Page
         title={adapter.name}
+        tab={TABS.find(({ value }) => value === tab)?.label}
         aside={<VersionState state={adapter.state} />}
         actions={<Actions adapter={adapter} />}
         calls={[
@@ -105,6 +106,16 @@ function Actions({ adapter }: { adapter: Adapter }) {
       {adapter.can.includes("upload") && (
         <Button component={Link} to={`/tenants/${tenant}/upload`} search={{ name: adapter.name } as never}>
           Upload a version…
+        </Button>
+      )}
+      {adapter.aliases.live !== undefined && (
+        <Button
+          component={Link}
+          variant="default"
+          to={`/tenants/${tenant}/playground`}
+          search={{ model: adapter.name } as never}
+        >
+          Chat with it
         </Button>
       )}
       <RestoreButton can={adapter.can} name={adapter.name} />

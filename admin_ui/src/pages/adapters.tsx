@@ -6,14 +6,18 @@ import { Bytes, countText, Mono } from "../parts/figures";
 import { TextFilter } from "../parts/filters";
 import { Empty } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
+import { OTHERS } from "../parts/traffic-steps";
 import type { AdaptersSearch } from "../routes/adapters";
-import { OTHERS, useTraffic } from "./adapter-data";
+import { useTraffic } from "./adapter-data";
 import { VersionState } from "./adapter-state";
 import { SharedAdapters } from "./shared-adapters";
 import { useTenant, useTenantId } from "./tenant-data";
+import { TierMark } from "./tier";
 
 type Adapter = Schemas["AdapterOut"];
 type Traffic = Schemas["RequestMetrics"];
+
+const LOOK_MS = 30_000; // where they lie, which members are not told of
 
 export function AdaptersPage() {
   const tenant = useTenantId();
@@ -31,10 +35,15 @@ export function AdaptersPage() {
     queryFn: () =>
       heard(api.GET("/api/v1/tenants/{tenant}/adapters", { params: { path: { tenant }, query } })),
     placeholderData: keepPreviousData,
+    refetchInterval: LOOK_MS,
   });
   const traffic = useTraffic(tenant);
   const filter = (next: Partial<AdaptersSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next, cursor: undefined }), replace: true });
+    void navigate({
+      search: (before) => ({ ...before, ...next, cursor: undefined }),
+      replace: true,
+      resetScroll: false,
+    });
   const filtered = search.name !== undefined || search.state !== undefined;
   return (
     <>
@@ -95,6 +104,7 @@ function columns(tenant: string, traffic: Traffic | undefined): Column<Adapter>[
     { title: "Live", cell: (adapter) => <Live adapter={adapter} /> },
     { title: "Requests, 24 h", end: true, cell: (adapter) => <Requests of={adapter.name} in={traffic} /> },
     { title: "Size", end: true, cell: (adapter) => <Bytes value={adapter.bytes} /> },
+    { title: "Lies in", cell: (adapter) => <TierMark tier={adapter.tier} home={false} /> },
   ];
 }
 

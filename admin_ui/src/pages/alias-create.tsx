@@ -3,6 +3,7 @@ import { useMutation } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { api, heard } from "../api/client";
 import { failureOf } from "../api/failure";
+import { useUnsaved } from "../parts/edits";
 import { useOnce } from "../parts/once";
 import { Failed } from "../parts/states";
 import { useAdapterPath } from "./adapter-data";
@@ -15,6 +16,7 @@ export function CreateAlias({ onClose }: { onClose: () => void }) {
   const once = useOnce();
   const [alias, setAlias] = useState("");
   const [version, setVersion] = useState<number | null>(null);
+  useUnsaved(alias !== "", true);
   const create = useMutation({
     mutationFn: async () => {
       const params = { path: { ...path, alias }, header: { "if-none-match": "*" } };

@@ -2,6 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { api, heard } from "../api/client";
 import { Confirm } from "../parts/confirm";
 import { countText } from "../parts/figures";
+import { OTHERS } from "../parts/traffic-steps";
 import { useAdapterPath } from "./adapter-data";
 import { type Alias, useAdapterChanged } from "./alias-data";
 
@@ -36,7 +37,7 @@ export function DeleteAlias({ alias, onClose }: { alias: Alias; onClose: () => v
 
 /** undefined: not known, which is not none. */
 function useAnsweredLately(path: { tenant: string; name: string }): number | undefined {
-  const query = { window: "1h", step: "1h", by: "adapter" as const };
+  const query = { window: "1h", by: "adapter" as const, points: false };
   const read = useQuery({
     queryKey: ["tenant", path.tenant, "traffic", query],
     queryFn: () =>
@@ -48,7 +49,7 @@ function useAnsweredLately(path: { tenant: string; name: string }): number | und
   });
   const series = read.data?.data;
   const own = series?.find((each) => each.key === path.name);
-  if (series === undefined || (own === undefined && series.some((each) => each.key === "(other)"))) {
+  if (series === undefined || (own === undefined && series.some((each) => each.key === OTHERS))) {
     return undefined;
   }
   return own?.total.requests ?? 0;

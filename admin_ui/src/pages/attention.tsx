@@ -32,7 +32,16 @@ export function NeedsAttention() {
                 Nothing does: replicas, adapters, usage, budgets, store and queue are well.
               </Text>
             ) : (
-              <Stack gap={6} component="ul" m={0} p={0} mah={260} style={{ overflow: "auto" }} tabIndex={0}>
+              <Stack
+                gap={6}
+                component="ul"
+                m={0}
+                p={0}
+                mah={260}
+                style={{ overflow: "auto" }}
+                tabIndex={0}
+                aria-label="What was found"
+              >
                 {data.map((each) => (
                   <One key={JSON.stringify(each)} finding={each} />
                 ))}
@@ -47,12 +56,12 @@ export function NeedsAttention() {
 }
 
 function One({ finding }: { finding: Finding }) {
-  const to = placeOf(finding);
+  const { to, search } = placeOf(finding);
   return (
     <Group component="li" gap="xs" wrap="nowrap" align="baseline" style={{ listStyle: "none" }}>
       <Badge color={COLOURS[finding.severity]}>{finding.severity}</Badge>
       <Text size="sm" style={{ flex: 1 }}>
-        <Anchor component={Link} to={to}>
+        <Anchor component={Link} to={to} search={search as never}>
           {finding.message}
         </Anchor>
         {finding.since != null && (
@@ -73,7 +82,16 @@ function One({ finding }: { finding: Finding }) {
 }
 
 /** Where one does something about it. */
-function placeOf({ kind, tenant, adapter, rollout, version, key_id: key }: Finding): string {
+function placeOf(finding: Finding): { to: string; search?: { by: "adapter" } } {
+  return finding.kind === "requests_failing"
+    ? { to: "/overview", search: { by: "adapter" } }
+    : { to: pathOf(finding, finding.kind) };
+}
+
+function pathOf(
+  { tenant, adapter, rollout, version, key_id: key }: Finding,
+  kind: Exclude<Finding["kind"], "requests_failing">,
+): string {
   const root = `/tenants/${tenant}`;
   switch (kind) {
     case "no_replica":
@@ -85,8 +103,6 @@ function placeOf({ kind, tenant, adapter, rollout, version, key_id: key }: Findi
     case "usage_behind":
     case "usage_unknown":
       return "/replicas";
-    case "requests_failing":
-      return "/overview?by=adapter";
     case "budget_used":
     case "budget_nearly_used":
       return key == null ? `${root}/limits` : `${root}/keys/${key}`;
@@ -97,7 +113,7 @@ function placeOf({ kind, tenant, adapter, rollout, version, key_id: key }: Findi
     case "proof_late":
       return `${root}/adapters/${adapter}/versions/${version}`;
     case "usage_unpriced":
-      return "/prices";
+      return "/billing/prices";
     case "store_unreachable":
     case "store_lost_versions":
     case "store_check_failed":

@@ -1,10 +1,9 @@
-import { Anchor, Button, Code, Group, Modal, Stack, Table, Text, TextInput } from "@mantine/core";
+import { Anchor, Button, Code, Group, Modal, Stack, Table, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
-import { useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Moment, Mono } from "../parts/figures";
-import { TextFilter } from "../parts/filters";
+import { DayField, TextFilter } from "../parts/filters";
 import { Page } from "../parts/page";
 import { Empty } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
@@ -78,7 +77,7 @@ function queryOf(search: AuditSearch) {
 function Export({ path }: { path: string }) {
   return (
     <Button component="a" href={prefix + path} download variant="default">
-      Export
+      Export all
     </Button>
   );
 }
@@ -87,20 +86,22 @@ type Rows = Parameters<typeof DataTable<Event>>[0]["rows"];
 
 function Events({ search, rows }: { search: AuditSearch; rows: Rows }) {
   const navigate = useNavigate();
-  const [open, setOpen] = useState<Event | null>(null);
-  const filter = (next: Partial<AuditSearch>) =>
+  const open = rows.data?.data.find((event) => event.id === search.event);
+  const go = (next: Partial<AuditSearch>, replace: boolean) =>
     void navigate({
       to: ".",
-      search: (before: AuditSearch) => ({ ...before, ...next, cursor: undefined }),
-      replace: true,
+      search: (before: AuditSearch) => ({ ...before, ...next }),
+      replace,
+      resetScroll: false,
     } as never);
+  const filter = (next: Partial<AuditSearch>) => go({ ...next, cursor: undefined, event: undefined }, true);
   const columns: Column<Event>[] = [
     { title: "When", cell: (event) => <Moment at={event.created_at} /> },
     { title: "Who", cell: (event) => <Mono>{event.actor}</Mono> },
     {
       title: "Did",
       cell: (event) => (
-        <Anchor component="button" type="button" onClick={() => setOpen(event)}>
+        <Anchor component="button" type="button" onClick={() => go({ event: event.id }, false)}>
           {event.action}
         </Anchor>
       ),
@@ -123,8 +124,16 @@ function Events({ search, rows }: { search: AuditSearch; rows: Rows }) {
           onChange={(action) => filter({ action })}
         />
         <TextFilter label="To what" value={search.target} onChange={(target) => filter({ target })} />
-        <Since label="Since" value={search.since} onChange={(since) => filter({ since })} />
-        <Since label="Until" value={search.until} onChange={(until) => filter({ until })} />
+        <DayField
+          label="From the day"
+          value={dayOf(search.since, 0)}
+          onChange={(day) => filter({ since: startOf(day, 0) })}
+        />
+        <DayField
+          label="To the day"
+          value={dayOf(search.until, 1)}
+          onChange={(day) => filter({ until: startOf(day, 1) })}
+        />
       </Group>
       <DataTable
         caption="What was changed, newest first"
@@ -134,32 +143,24 @@ function Events({ search, rows }: { search: AuditSearch; rows: Rows }) {
         cursor={search.cursor}
         empty={<Empty title="Nothing like this was changed" />}
       />
-      {open !== null && <OneEvent event={open} onClose={() => setOpen(null)} />}
+      {open !== undefined && <OneEvent event={open} onClose={() => go({ event: undefined }, true)} />}
     </>
   );
 }
 
-function Since({
-  label,
-  value,
-  onChange,
-}: {
-  label: string;
-  value: string | undefined;
-  onChange: (at: string | undefined) => void;
-}) {
-  const local = value === undefined ? "" : new Date(value).toLocaleDateString("sv");
-  return (
-    <TextInput
-      type="date"
-      label={label}
-      value={local}
-      onChange={(event) => {
-        const day = event.currentTarget.value;
-        onChange(day === "" ? undefined : new Date(`${day}T00:00`).toISOString());
-      }}
-    />
-  );
+/** Where a day of the viewer's zone begins, or ends where the next begins (`later` 1): a list until a day has that
+ * day's events, and the API's `until` is exclusive. */
+function startOf(day: string | undefined, later: 0 | 1): string | undefined {
+  if (day === undefined) {
+    return undefined;
+  }
+  const [year = 0, month = 1, date = 1] = day.split("-").map(Number);
+  return new Date(year, month - 1, date + later).toISOString();
+}
+
+/** The day that the field shows for it. */
+function dayOf(at: string | undefined, later: 0 | 1): string | undefined {
+  return at === undefined ? undefined : new Date(Date.parse(at) - later).toLocaleDateString("sv");
 }
 
 function OneEvent({ event, onClose }: { event: Event; onClose: () => void }) {

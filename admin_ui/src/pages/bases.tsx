@@ -19,7 +19,7 @@ import { Link } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas, tagged } from "../api/client";
 import { of } from "../live/fresh";
-import { ConflictNotice, SaveBar, type Saved, useEdit } from "../parts/edits";
+import { ConflictNotice, SaveBar, type Saved, useEdit, useUnsaved } from "../parts/edits";
 import { countText, Moment, Mono } from "../parts/figures";
 import { useOnce } from "../parts/once";
 import { Page } from "../parts/page";
@@ -188,7 +188,8 @@ function ProvedSoFar({ base, upgrade }: { base: Base; upgrade: Upgrade }) {
             ,{" "}
             <Anchor
               component={Link}
-              to={`/bases/${base.id}/left-behind?digest=${upgrade.base_digest}`}
+              to={`/bases/${base.id}/left-behind`}
+              search={{ digest: upgrade.base_digest } as never}
               size="sm"
             >
               {countText(upgrade.failed)} failed
@@ -214,8 +215,11 @@ function BeginUpgrade({ base, onClose }: { base: Base; onClose: () => void }) {
   const client = useQueryClient();
   const once = useOnce();
   const [digest, setDigest] = useState("");
+  const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
+  useUnsaved(digest !== "", true);
   const send = async () => {
+    setBusy(true);
     setError(null);
     try {
       const params = { path: { base_id: base.id } };
@@ -227,6 +231,7 @@ function BeginUpgrade({ base, onClose }: { base: Base; onClose: () => void }) {
       onClose();
     } catch (failure) {
       setError(failure);
+      setBusy(false);
     }
   };
   return (
@@ -255,7 +260,9 @@ function BeginUpgrade({ base, onClose }: { base: Base; onClose: () => void }) {
             <Button variant="default" onClick={onClose}>
               Cancel
             </Button>
-            <Button type="submit">Let them in</Button>
+            <Button type="submit" loading={busy}>
+              Let them in
+            </Button>
           </Group>
         </Stack>
       </form>
@@ -284,6 +291,7 @@ function WeightsCard({ found, etag }: { found: Weights; etag: string | null }) {
       const body = { digests: patch.digests ?? saved.values.digests };
       const answer = await tagged(api.PUT("/api/v1/base-weights", { params, body }));
       await client.invalidateQueries({ queryKey: ["bases"] });
+      await client.invalidateQueries({ queryKey: ["base-weights"] });
       return { values: digestsOf({ ...answer.data }), etag: answer.etag };
     },
     digestsOf,

@@ -42,7 +42,7 @@ export function BillingMonth() {
           checked={search.ledger ?? false}
           onChange={(event) => {
             const ledger = event.currentTarget.checked ? (true as const) : undefined;
-            void navigate({ search: { ledger }, replace: true });
+            void navigate({ search: { ledger }, replace: true, resetScroll: false });
           }}
         />
       </Group>

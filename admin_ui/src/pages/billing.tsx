@@ -3,6 +3,7 @@ import { Outlet, useNavigate, useRouterState } from "@tanstack/react-router";
 import { Page } from "../parts/page";
 import { useSession } from "../session/hooks";
 
+const MONTH = new Date().toISOString().slice(0, 7);
 const TABS = [
   { value: "periods", to: "/billing", label: "Months", needs: "list_billing_periods" },
   { value: "exports", to: "/billing/exports", label: "Exports", needs: "list_billing_exports" },
@@ -17,10 +18,11 @@ export function BillingPage() {
   return (
     <Page
       title="Billing"
+      tab={TABS.find(({ value }) => value === tab)?.label}
       calls={[
         { method: "GET", path: "/api/v1/billing/periods" },
-        { method: "GET", path: "/api/v1/billing/periods/2026-11/tenants?ledger=true" },
-        { method: "POST", path: "/api/v1/billing/exports", body: { month: "2026-11" } },
+        { method: "GET", path: `/api/v1/billing/periods/${MONTH}/tenants?ledger=true` },
+        { method: "POST", path: "/api/v1/billing/exports", body: { month: MONTH } },
         { method: "GET", path: "/api/v1/price-books" },
       ]}
     >

@@ -2,6 +2,7 @@ import { Badge, Stack, Table, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import type { Schemas } from "../api/client";
 import { Bytes, countText } from "../parts/figures";
+import { Scrolls } from "../parts/scrolls";
 import type { Diff } from "./adapter-diff";
 
 interface Props {
@@ -179,7 +180,7 @@ function Besides({ caption, diff, first, num, of, children }: BesidesProps) {
     return <Text size="sm">{of === 0 ? "Neither has any." : "Nothing differs."}</Text>;
   }
   return (
-    <Table.ScrollContainer minWidth={620} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
+    <Scrolls minWidth={620} what={caption}>
       <Table verticalSpacing={6}>
         <caption className="off-screen">{`${caption}, those that changed first`}</caption>
         <Table.Thead>
@@ -193,6 +194,6 @@ function Besides({ caption, diff, first, num, of, children }: BesidesProps) {
         </Table.Thead>
         <Table.Tbody>{children}</Table.Tbody>
       </Table>
-    </Table.ScrollContainer>
+    </Scrolls>
   );
 }

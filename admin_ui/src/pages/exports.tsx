@@ -4,9 +4,10 @@ import { useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { CopyButton } from "../parts/copy";
-import { Count, countText, Moment, Mono } from "../parts/figures";
+import { bytesText, Count, Moment, Mono } from "../parts/figures";
 import { Money } from "../parts/money";
 import { useOnce } from "../parts/once";
+import { Scrolls } from "../parts/scrolls";
 import { Empty, Failed } from "../parts/states";
 import { type Column, DataTable } from "../parts/table";
 import { prefix } from "../place";
@@ -103,7 +104,9 @@ function Exports({ rows, cursor, root, command, month, may, ask }: Props) {
       end: true,
       cell: (each) =>
         Object.entries(each.billed).map(([currency, amount]) => (
-          <Money key={currency} amount={amount} currency={currency} />
+          <div key={currency}>
+            <Money amount={amount} currency={currency} />
+          </div>
         )),
     },
     { title: "Files", cell: (each) => <Files of={each} root={root} onMore={() => setShown(each)} /> },
@@ -221,7 +224,7 @@ function Checksums({ of, onClose }: { of: Export; onClose: () => void }) {
           <Moment at={of.complete_until} absent="nobody knows when" />. Asked for again before anything
           changed, it is the same file, byte for byte.
         </Text>
-        <Table.ScrollContainer minWidth={480}>
+        <Scrolls minWidth={480} what="Files of the export">
           <Table>
             <caption className="off-screen">Files of the export</caption>
             <Table.Thead>
@@ -247,7 +250,7 @@ function Checksums({ of, onClose }: { of: Export; onClose: () => void }) {
               ))}
             </Table.Tbody>
           </Table>
-        </Table.ScrollContainer>
+        </Scrolls>
         <Group>
           <CopyButton
             text={of.files.map((file) => `${file.sha256}  ${file.name}`).join("\n")}
@@ -257,10 +260,4 @@ function Checksums({ of, onClose }: { of: Export; onClose: () => void }) {
       </Stack>
     </Modal>
   );
-}
-
-function bytesText(bytes: number): string {
-  return bytes < 1_000_000
-    ? countText(Math.ceil(bytes / 1000), "kB")
-    : countText(Math.round(bytes / 1e6), "MB");
 }

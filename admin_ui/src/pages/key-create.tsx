@@ -1,8 +1,10 @@
-import { Button, Group, Modal, Stack } from "@mantine/core";
+import { Button, Group, Stack } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { failureOf } from "../api/failure";
+import { BusyModal } from "../parts/busy-modal";
+import { useUnsaved } from "../parts/edits";
 import { KeyFields, type KeyValues } from "../parts/key-fields";
 import { useOnce } from "../parts/once";
 import { SecretOnce } from "../parts/secret";
@@ -34,6 +36,7 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
     },
     onSuccess: () => client.invalidateQueries({ queryKey: ["tenant", id, "keys"] }),
   });
+  useUnsaved(values !== FIRST && made === null, true);
   const failure = create.error === null ? null : failureOf(create.error);
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -43,7 +46,7 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
     return <SecretOnce title={`Key ${made.key.name}`} secret={made.secret} onClose={onClose} />;
   }
   return (
-    <Modal opened onClose={onClose} title="Create key">
+    <BusyModal opened busy={create.isPending} onClose={onClose} title="Create key">
       <form onSubmit={submit}>
         <Stack>
           <KeyFields
@@ -53,7 +56,7 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
           />
           {failure !== null && <Failed error={failure} />}
           <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
+            <Button variant="default" onClick={onClose} disabled={create.isPending}>
               Cancel
             </Button>
             <Button type="submit" loading={create.isPending}>
@@ -62,6 +65,6 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
           </Group>
         </Stack>
       </form>
-    </Modal>
+    </BusyModal>
   );
 }

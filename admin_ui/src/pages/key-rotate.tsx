@@ -1,6 +1,7 @@
-import { Button, Group, Modal, Select, Stack, Text } from "@mantine/core";
+import { Button, Group, Select, Stack, Text } from "@mantine/core";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
+import { BusyModal } from "../parts/busy-modal";
 import { useOnce } from "../parts/once";
 import { Failed } from "../parts/states";
 
@@ -45,7 +46,7 @@ export function RotateKey({ found, onClose, onDone }: Props) {
     }
   };
   return (
-    <Modal opened onClose={onClose} title={`Rotate ${found.name}`}>
+    <BusyModal opened busy={busy} onClose={onClose} title={`Rotate ${found.name}`}>
       <form onSubmit={submit}>
         <Stack>
           <Text size="sm">It gets a new secret, which is shown once. Id, limits and usage stay.</Text>
@@ -58,7 +59,7 @@ export function RotateKey({ found, onClose, onDone }: Props) {
           />
           {error !== null && <Failed error={error} />}
           <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
+            <Button variant="default" onClick={onClose} disabled={busy}>
               Cancel
             </Button>
             <Button type="submit" loading={busy}>
@@ -67,6 +68,6 @@ export function RotateKey({ found, onClose, onDone }: Props) {
           </Group>
         </Stack>
       </form>
-    </Modal>
+    </BusyModal>
   );
 }

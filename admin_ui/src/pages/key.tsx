@@ -9,6 +9,8 @@ import { Moment, Mono } from "../parts/figures";
 import { KeyFields, type KeyValues, keyValues } from "../parts/key-fields";
 import { SecretOnce } from "../parts/secret";
 import { Failed, Read } from "../parts/states";
+import { KeyLimits } from "./key-limits";
+import { RevokeKey } from "./key-revoke";
 import { RotateKey } from "./key-rotate";
 import { KeyState } from "./keys";
 import { Row } from "./tenant-overview";
@@ -34,6 +36,7 @@ export function KeyPage() {
           <SimpleGrid cols={{ base: 1, md: 2 }}>
             <About found={data} />
             <Policy key={data.id} found={data} etag={etag} />
+            {data.can.includes("read_limits") && <KeyLimits key={`limits ${data.id}`} found={data} />}
           </SimpleGrid>
         )}
       </Read>
@@ -139,19 +142,7 @@ function Actions({ found }: { found: Key }) {
           onClose={close}
         />
       )}
-      {asking === "revoke" && (
-        <Confirm
-          title={`Revoke ${found.name}`}
-          effect="Its requests are refused from the next one on, for good."
-          typed={found.name}
-          action="Revoke"
-          onConfirm={async () => {
-            await heard(api.DELETE("/api/v1/tenants/{tenant}/keys/{key_id}", { params }));
-            await changed();
-          }}
-          onClose={close}
-        />
-      )}
+      {asking === "revoke" && <RevokeKey found={found} onRevoked={changed} onClose={close} />}
       {secret !== null && (
         <SecretOnce title={`New secret of ${found.name}`} secret={secret} onClose={() => setSecret(null)} />
       )}
@@ -178,7 +169,7 @@ function Policy({ found, etag }: { found: Key; etag: string | null }) {
     keyValues,
   );
   return (
-    <Card withBorder>
+    <Card withBorder component="section" aria-label="What it may do">
       <Title order={2} size="h4" mb="sm">
         What it may do
       </Title>

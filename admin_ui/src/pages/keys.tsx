@@ -48,7 +48,11 @@ export function KeysPage() {
     placeholderData: keepPreviousData,
   });
   const filter = (next: Partial<KeysSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next, cursor: undefined }), replace: true });
+    void navigate({
+      search: (before) => ({ ...before, ...next, cursor: undefined }),
+      replace: true,
+      resetScroll: false,
+    });
   return (
     <>
       <Group align="end" justify="space-between" mb="md">

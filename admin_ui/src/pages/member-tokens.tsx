@@ -1,10 +1,13 @@
-import { Badge, Button, Card, Group, Modal, Stack, Text, TextInput, Title } from "@mantine/core";
+import { Badge, Button, Card, Group, Stack, Text, TextInput, Title } from "@mantine/core";
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
+import { BusyModal } from "../parts/busy-modal";
 import { Confirm } from "../parts/confirm";
+import { useUnsaved } from "../parts/edits";
 import { Moment, Mono } from "../parts/figures";
+import { momentOfField } from "../parts/local-minute";
 import { useOnce } from "../parts/once";
 import { SecretOnce } from "../parts/secret";
 import { Empty, Failed } from "../parts/states";
@@ -57,6 +60,7 @@ export function MemberTokens({ found }: { found: Member }) {
         columns={columns}
         rows={rows}
         rowKey={(token) => token.id}
+        plain={!found.can.includes("create_token")}
         cursor={cursor}
         empty={<Empty title="There is no token yet" />}
       />
@@ -81,13 +85,19 @@ function Revoke({ found, token }: { found: Member; token: Token }) {
   }
   return (
     <>
-      <Button size="xs" variant="default" onClick={() => setAsking(true)}>
+      <Button
+        size="xs"
+        variant="default"
+        onClick={() => setAsking(true)}
+        aria-label={`Revoke ${token.name}…`}
+      >
         Revoke…
       </Button>
       {asking && (
         <Confirm
           title={`Revoke ${token.name}`}
           effect="Programs that use this token are refused from their next request on, for good."
+          typed={token.name}
           action="Revoke"
           onConfirm={async () => {
             const path = { tenant: found.tenant, member_id: found.id, token_id: token.id };
@@ -119,7 +129,7 @@ function CreateToken({ found, onClose }: { found: Member; onClose: () => void })
       const made = await heard(
         api.POST("/api/v1/tenants/{tenant}/members/{member_id}/tokens", {
           params: { path: { tenant: found.tenant, member_id: found.id } },
-          body: { name, expires_at: until === "" ? null : new Date(until).toISOString() },
+          body: { name, expires_at: momentOfField(until) },
         }),
       );
       setSecret(made.secret);
@@ -127,6 +137,7 @@ function CreateToken({ found, onClose }: { found: Member; onClose: () => void })
     onSuccess: () =>
       client.invalidateQueries({ queryKey: ["tenant", found.tenant, "member", found.id, "tokens"] }),
   });
+  useUnsaved((name !== "" || until !== "") && secret === null, true);
   const submit = (event: FormEvent) => {
     event.preventDefault();
     void once(() => create.mutateAsync().catch(() => {})); // what it failed for is shown
@@ -135,7 +146,7 @@ function CreateToken({ found, onClose }: { found: Member; onClose: () => void })
     return <SecretOnce title={`Token ${name}`} secret={secret} onClose={onClose} />;
   }
   return (
-    <Modal opened onClose={onClose} title="Create token">
+    <BusyModal opened busy={create.isPending} onClose={onClose} title="Create token">
       <form onSubmit={submit}>
         <Stack>
           <TextInput
@@ -157,7 +168,7 @@ function CreateToken({ found, onClose }: { found: Member; onClose: () => void })
           />
           {create.error !== null && <Failed error={create.error} />}
           <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
+            <Button variant="default" onClick={onClose} disabled={create.isPending}>
               Cancel
             </Button>
             <Button type="submit" loading={create.isPending}>
@@ -166,6 +177,6 @@ function CreateToken({ found, onClose }: { found: Member; onClose: () => void })
           </Group>
         </Stack>
       </form>
-    </Modal>
+    </BusyModal>
   );
 }

@@ -16,9 +16,10 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas, tagged } from "../api/client";
+import { of } from "../live/fresh";
 import { Confirm } from "../parts/confirm";
-import { ConflictNotice, SaveBar, useEdit } from "../parts/edits";
-import { Moment } from "../parts/figures";
+import { ConflictNotice, SaveBar, useEdit, useUnsaved } from "../parts/edits";
+import { countText, Moment } from "../parts/figures";
 import { useOnce } from "../parts/once";
 import { Failed, Read } from "../parts/states";
 import { MemberTokens } from "./member-tokens";
@@ -114,20 +115,28 @@ function Remove({ found, onClose }: { found: Member; onClose: () => void }) {
         }),
       ),
   });
-  if (tokens.data === undefined) {
-    return null;
-  }
-  const live = tokens.data.data.filter((token) => token.can.includes("revoke")).length;
+  const live = tokens.data?.data.filter((token) => token.can.includes("revoke")).length;
+  const many = `${tokens.data?.has_more ? "at least " : ""}${countText(live ?? 0, live === 1 ? "token" : "tokens")}`;
   return (
     <Confirm
       title={`Remove ${found.email}`}
-      effect={`Its sessions and its ${live} tokens may do nothing for this tenant any more, from the next request on. An account that is a member of no other tenant ends with it. Keys that it made stay.`}
+      effect={
+        live === undefined
+          ? "Counting its tokens…"
+          : `Its sessions and its ${many} may do nothing for this tenant any more, from the next request on. An account that is a member of no other tenant ends with it. Keys that it made stay.`
+      }
+      ready={live !== undefined}
+      unknown={
+        live !== undefined || tokens.error === null
+          ? undefined
+          : { error: tokens.error, onRetry: () => void tokens.refetch() }
+      }
       typed={found.email}
       action="Remove"
       onConfirm={async () => {
         await heard(api.DELETE("/api/v1/tenants/{tenant}/members/{member_id}", { params }));
+        await navigate({ to: `/tenants/${found.tenant}/members` }); // first: what is shown of it is gone
         await client.invalidateQueries({ queryKey: ["tenant", found.tenant, "members"] });
-        await navigate({ to: `/tenants/${found.tenant}/members` });
       }}
       onClose={onClose}
     />
@@ -150,6 +159,7 @@ function ItsRole({ found, etag }: { found: Member; etag: string | null }) {
       return heard(api.GET("/api/v1/tenants/{tenant}/members", { params }));
     },
     staleTime: Number.POSITIVE_INFINITY,
+    meta: of(),
   });
   const edit = useEdit<RoleValues>(
     { values: roleValues({ ...found }), etag },
@@ -196,6 +206,7 @@ function SetPassword({ found, onClose }: { found: Member; onClose: () => void })
   const [error, setError] = useState<unknown>(null);
   const once = useOnce();
   const short = password.length < LEAST;
+  useUnsaved(password !== "", true);
   const send = async () => {
     setTried(true);
     if (short) {

@@ -4,6 +4,7 @@ import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { failureOf } from "../api/failure";
+import { useUnsaved } from "../parts/edits";
 import { Moment } from "../parts/figures";
 import { useOnce } from "../parts/once";
 import { Empty, Failed } from "../parts/states";
@@ -98,7 +99,9 @@ function AddMember({ roles, onClose }: { roles: Schemas["RoleOut"][]; onClose: (
   const navigate = useNavigate();
   const once = useOnce();
   const [email, setEmail] = useState("");
-  const [role, setRole] = useState<RoleName | null>(roles.at(-1)?.role ?? null); // that of least
+  const [chosen, setChosen] = useState<RoleName | null>(null);
+  const role = chosen ?? roles.at(-1)?.role ?? null; // that of least
+  useUnsaved(email !== "", true);
   const add = useMutation({
     mutationFn: () =>
       heard(
@@ -132,7 +135,7 @@ function AddMember({ roles, onClose }: { roles: Schemas["RoleOut"][]; onClose: (
             value={email}
             onChange={(event) => setEmail(event.currentTarget.value)}
           />
-          <RoleField roles={roles} value={role} onChange={setRole} />
+          <RoleField roles={roles} value={role} onChange={setChosen} />
           {failure !== null && failure.param !== "email" && <Failed error={failure} />}
           <Group justify="flex-end">
             <Button variant="default" onClick={onClose}>

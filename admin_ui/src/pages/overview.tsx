@@ -28,7 +28,8 @@ export function OverviewPage() {
       heard(api.GET("/api/v1/metrics/requests", { params: { query: { ...range, by, points: false } } })),
     ...asked,
   });
-  const choose = (next: RangeSearch) => void navigate({ search: (before) => ({ ...before, ...next }) });
+  const choose = (next: RangeSearch) =>
+    void navigate({ search: (before) => ({ ...before, ...next }), resetScroll: false });
   return (
     <Page
       title="Overview"
@@ -58,6 +59,7 @@ export function OverviewPage() {
         onChange={(value) =>
           void navigate({
             search: (before) => ({ ...before, by: value === "adapter" ? "adapter" : undefined }),
+            resetScroll: false,
           })
         }
         keepMounted={false}

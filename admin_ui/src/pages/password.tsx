@@ -3,6 +3,7 @@ import { notifications } from "@mantine/notifications";
 import { useNavigate } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard } from "../api/client";
+import { useUnsaved } from "../parts/edits";
 import { useOnce } from "../parts/once";
 import { Page } from "../parts/page";
 import { Failed } from "../parts/states";
@@ -21,6 +22,8 @@ export function PasswordPage() {
   const [busy, setBusy] = useState(false);
   const once = useOnce();
   const [error, setError] = useState<unknown>(null);
+
+  useUnsaved(current !== "" || next !== "", true);
 
   const submit = (event: FormEvent) => {
     event.preventDefault();

@@ -1,9 +1,10 @@
-import { Button, Group, Modal, NumberInput, Select, Stack, Switch, Text } from "@mantine/core";
+import { Button, Group, Modal, Select, Stack, Switch, Text } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, heard, type Schemas, tagged } from "../api/client";
 import { Confirm } from "../parts/confirm";
 import { ConflictNotice, type Saved, useEdit } from "../parts/edits";
+import { NumberField } from "../parts/number-field";
 import { Failed, Read } from "../parts/states";
 
 type Placement = Schemas["PlacementOut"];
@@ -146,7 +147,7 @@ function PlacementFields({
   const param = edit.failure?.param;
   return (
     <>
-      <NumberInput
+      <NumberField
         label="Replicas that hold it, at least"
         min={1}
         max={256}
@@ -154,7 +155,7 @@ function PlacementFields({
         disabled={disabled}
         error={param === "replicas" ? edit.failure?.message : null}
         value={values.replicas}
-        onChange={(value) => set("replicas", Number(value))}
+        onChange={(value) => value !== null && set("replicas", value)}
         data-autofocus
       />
       <Select
@@ -175,15 +176,15 @@ function PlacementFields({
         checked={values.pinned}
         onChange={(event) => set("pinned", event.currentTarget.checked)}
       />
-      <NumberInput
+      <NumberField
         label="Version"
         placeholder="Whichever live is"
         min={1}
         allowDecimal={false}
         disabled={disabled}
         error={param === "version" ? edit.failure?.message : null}
-        value={values.version ?? ""}
-        onChange={(value) => set("version", value === "" ? null : Number(value))}
+        value={values.version}
+        onChange={(value) => set("version", value)}
       />
     </>
   );

@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
 import { of } from "../live/fresh";
 import { useLook } from "../live/live";
+import { Clock } from "../parts/figures";
 import { Scrolls } from "../parts/scrolls";
 import { Empty, Read } from "../parts/states";
 import { Address, TIERS, TierMark } from "./tier";
@@ -12,7 +13,6 @@ type Move = Schemas["MoveOut"];
 
 const LOOK_MS = 5_000;
 const MOST = 50;
-const times = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
 /** Loads and evictions as they happen, newest first. */
 export function MovesCard() {
@@ -67,17 +67,10 @@ const RANK = { none: 0, host: 1, device: 2 } as const;
 
 function MoveRow({ move }: { move: Move }) {
   const loaded = RANK[move.after] > RANK[move.before];
-  const at = new Date(move.at);
   return (
     <Table.Tr>
       <Table.Td>
-        <time
-          dateTime={move.at}
-          title={`${at.toISOString().replace("T", " ").slice(0, 23)} UTC`}
-          className="figures"
-        >
-          {times.format(at)}
-        </time>
+        <Clock at={Date.parse(move.at)} />
       </Table.Td>
       <Table.Td>
         {move.adapter === null || move.tenant === null ? (

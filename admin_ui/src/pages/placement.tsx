@@ -111,7 +111,11 @@ function NothingPlaced({ filtered }: { filtered: boolean }) {
 function Filters({ search, replicas }: { search: PlacementSearch; replicas: Replica[] }) {
   const navigate = useNavigate({ from: "/placement" });
   const filter = (next: Partial<PlacementSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next, cursor: undefined }), replace: true });
+    void navigate({
+      search: (before) => ({ ...before, ...next, cursor: undefined }),
+      replace: true,
+      resetScroll: false,
+    });
   return (
     <Group align="end" gap="sm">
       <TextFilter label="Adapter begins with" value={search.name} onChange={(name) => filter({ name })} />

@@ -2,6 +2,7 @@ import { Button, Grid, Group, SimpleGrid, Stack, Text, Title } from "@mantine/co
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
 import { CopyButton } from "../parts/copy";
+import { useUnsaved } from "../parts/edits";
 import { Read } from "../parts/states";
 import { AnswerView } from "../playground/answer";
 import { Composer } from "../playground/composer";
@@ -33,9 +34,10 @@ function Playground({ tenant }: { tenant: Tenant }) {
   );
   const [system, setSystem] = useState("");
   const [stop, setStop] = useState<string[]>([]);
+  useUnsaved(talk.turns.length > 0 || system !== "", true); // a newer version of the page waits
 
   const put = (next: Partial<PlaygroundSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next }), replace: true });
+    void navigate({ search: (before) => ({ ...before, ...next }), replace: true, resetScroll: false });
   const setNumber = (name: NumberName, value: number | undefined) => {
     setNumbers((before) => ({ ...before, [name]: value }));
     put({ [name]: value });
@@ -63,7 +65,6 @@ function Playground({ tenant }: { tenant: Tenant }) {
                         label={side === 0 ? "Model" : "Beside it"}
                         models={found.data}
                         value={model}
-                        error={null}
                         onChange={(value) => put(side === 0 ? { model: value } : { beside: value })}
                       />
                       <Copies settings={settings} model={model} side={side} turns={talk.turns} />
@@ -160,12 +161,11 @@ interface CopiesProps {
 
 /** The last question as a program would ask it; before there is one, an example. */
 function Copies({ settings, model, side, turns }: CopiesProps) {
-  const last = turns.at(-1);
-  const body = bodyOf(settings, model, turns.slice(0, -1), side, last?.prompt ?? EXAMPLE);
+  const body = () => bodyOf(settings, model, turns.slice(0, -1), side, turns.at(-1)?.prompt ?? EXAMPLE);
   return (
     <Group gap="xs">
-      <CopyButton text={asCurl(body)} label="Copy as curl" />
-      <CopyButton text={asPython(body)} label="Copy as Python" />
+      <CopyButton text={() => asCurl(body())} label="Copy as curl" />
+      <CopyButton text={() => asPython(body())} label="Copy as Python" />
     </Group>
   );
 }

@@ -3,7 +3,6 @@ import {
   Button,
   Card,
   Group,
-  NumberInput,
   Select,
   SimpleGrid,
   Stack,
@@ -16,6 +15,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useRef } from "react";
 import { api, type Schemas, tagged } from "../api/client";
 import { ConflictNotice, SaveBar, type Saved, useEdit } from "../parts/edits";
+import { NumberField } from "../parts/number-field";
 import { Page } from "../parts/page";
 import { Empty, Failed, Read } from "../parts/states";
 
@@ -189,7 +189,6 @@ interface ConditionsProps {
 function Conditions({ rule, disabled, onChange }: ConditionsProps) {
   const set = (fields: Partial<Rule>) => onChange({ ...rule, ...fields });
   const words = (value: string) => (value.trim() === "" ? null : value.trim());
-  const count = (value: string | number) => (value === "" ? null : Number(value));
   return (
     <SimpleGrid cols={{ base: 1, xs: 2, md: 4 }}>
       <TextInput
@@ -198,25 +197,25 @@ function Conditions({ rule, disabled, onChange }: ConditionsProps) {
         value={rule.pool}
         onChange={(event) => set({ pool: event.currentTarget.value })}
       />
-      <NumberInput
+      <NumberField
         label="Prompt of at least"
-        suffix=" tokens"
+        suffix={"\u00a0tokens"}
         placeholder="Any"
         min={1}
         allowDecimal={false}
         disabled={disabled}
-        value={rule.min_prompt_tokens ?? ""}
-        onChange={(value) => set({ min_prompt_tokens: count(value) })}
+        value={rule.min_prompt_tokens ?? null}
+        onChange={(min_prompt_tokens) => set({ min_prompt_tokens })}
       />
-      <NumberInput
+      <NumberField
         label="Answer of up to at least"
-        suffix=" tokens"
+        suffix={"\u00a0tokens"}
         placeholder="Any"
         min={1}
         allowDecimal={false}
         disabled={disabled}
-        value={rule.min_answer_tokens ?? ""}
-        onChange={(value) => set({ min_answer_tokens: count(value) })}
+        value={rule.min_answer_tokens ?? null}
+        onChange={(min_answer_tokens) => set({ min_answer_tokens })}
       />
       <Select
         label="Service class"

@@ -4,7 +4,7 @@ import { Link, useParams } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Confirm } from "../parts/confirm";
-import { Moment } from "../parts/figures";
+import { countText, Moment } from "../parts/figures";
 import { useOnce } from "../parts/once";
 import { Failed, Read } from "../parts/states";
 import { useSession } from "../session/hooks";
@@ -139,7 +139,9 @@ function ReRate({ found: { book } }: { found: Found }) {
                     Rate anew…
                   </Button>
                 ) : (
-                  <Text role="status">Done: {rows} charges were added.</Text>
+                  <Text role="status">
+                    Done: {countText(rows, rows === 1 ? "charge was" : "charges were")} added.
+                  </Text>
                 )}
               </Group>
             </>
@@ -149,7 +151,7 @@ function ReRate({ found: { book } }: { found: Found }) {
       {asking && told !== null && (
         <Confirm
           title={`Rate usage anew under version ${book.version}`}
-          effect={`${rows} charges are added for ${told.data.length} tenants, from ${told.start} to ${told.end}. It is told in the audit log, and only another re-rating takes it back.`}
+          effect={`${countText(rows, rows === 1 ? "charge is" : "charges are")} added for ${countText(told.data.length, told.data.length === 1 ? "tenant" : "tenants")}, from ${told.start} to ${told.end}. It is told in the audit log, and only another re-rating takes it back.`}
           typed={`version ${book.version}`}
           action="Rate anew"
           onConfirm={async () => {

@@ -1,4 +1,5 @@
 import { Badge, Button, Select, Table, Text, TextInput } from "@mantine/core";
+import { useRef } from "react";
 import type { Schemas } from "../api/client";
 import type { Failure } from "../api/failure";
 import { Scrolls } from "../parts/scrolls";
@@ -46,13 +47,14 @@ export function PriceFields({
 }) {
   const change = (key: string, fields: Partial<Draft>) =>
     onChange(prices.map((each) => (each.key === key ? { ...each, ...fields } : each)));
+  const added = useRef(0); // for keys: the browser's random ids are for https alone
   const add = () => {
     const [, any] = prices;
     const like = any ?? START[1];
     if (like !== undefined) {
       onChange([
         ...prices,
-        { ...like, key: crypto.randomUUID(), model: "any_adapter", service_class: "batch" },
+        { ...like, key: `added ${added.current++}`, model: "any_adapter", service_class: "batch" },
       ]);
     }
   };
@@ -64,7 +66,7 @@ export function PriceFields({
           <Table.Thead>
             <Table.Tr>
               <Table.Th scope="col">For</Table.Th>
-              <Table.Th scope="col">Class</Table.Th>
+              <Table.Th scope="col">Service class</Table.Th>
               {PRICES.map((name) => (
                 <Table.Th key={name} scope="col">
                   {PRICE_NAMES[name]}

@@ -34,7 +34,7 @@ export function PriceTable({
         <Table.Thead>
           <Table.Tr>
             <Table.Th scope="col">For</Table.Th>
-            <Table.Th scope="col">Class</Table.Th>
+            <Table.Th scope="col">Service class</Table.Th>
             {PRICES.map((name) => (
               <Table.Th key={name} scope="col" ta="end">
                 {PRICE_NAMES[name]}

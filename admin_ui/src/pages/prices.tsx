@@ -76,7 +76,7 @@ function columnsOf(inForce: number | null): Column<Book>[] {
   ];
 }
 
-export function BookState({ book, inForce }: { book: Book; inForce: number | null }) {
+function BookState({ book, inForce }: { book: Book; inForce: number | null }) {
   if (book.version === inForce) {
     return <Badge color="teal">in force</Badge>;
   }
@@ -91,7 +91,7 @@ export function BookState({ book, inForce }: { book: Book; inForce: number | nul
 function Choice({ search }: { search: PricesSearch }) {
   const navigate = useNavigate({ from: "/billing/prices" });
   const go = (next: Partial<PricesSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next }), replace: true });
+    void navigate({ search: (before) => ({ ...before, ...next }), replace: true, resetScroll: false });
   const bases = useQuery({
     queryKey: ["bases"],
     queryFn: () => heard(api.GET("/api/v1/bases", { params: { query: { limit: 50 } } })),

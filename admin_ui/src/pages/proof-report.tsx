@@ -7,6 +7,7 @@ import { Passed } from "../parts/states";
 import { fixOf } from "../uploading/fixes";
 import { Refusals } from "../uploading/refusals";
 import { ModuleTable } from "./proof-modules";
+import { percentText } from "./rollout-words";
 import { Row } from "./tenant-overview";
 
 type Proof = Schemas["ProofOut"];
@@ -75,13 +76,13 @@ function Rejected({ proof }: { proof: Proof }) {
     check?.figure != null
       ? `${numberText(check.figure)}: ${said}`
       : name === "acceptance" && asked !== null
-        ? `${percent(asked.share)} of ${asked.num_prompts} prompts answered as asked`
+        ? `${percentText(asked.share)} of ${asked.num_prompts} prompts answered as asked`
         : said;
   const allowed =
     check?.bound != null
       ? numberText(check.bound)
       : name === "acceptance" && asked !== null
-        ? `at least ${percent(asked.minimum_share)}`
+        ? `at least ${percentText(asked.minimum_share)}`
         : "that the check passes";
   return (
     <Refusals
@@ -186,8 +187,8 @@ function Answers({
   return (
     <>
       <Title order={4} size="h5" mt="md">
-        Acceptance prompts: {percent(result.share)} of {result.num_prompts} answered as asked, at least{" "}
-        {percent(result.minimum_share)} have to be
+        Acceptance prompts: {percentText(result.share)} of {result.num_prompts} answered as asked, at least{" "}
+        {percentText(result.minimum_share)} have to be
       </Title>
       <Scrolls minWidth={560} what="Answers to acceptance prompts">
         <Table>
@@ -233,10 +234,6 @@ function Answers({
 
 function inputText(input: unknown): string {
   return typeof input === "string" ? input : JSON.stringify(input ?? "");
-}
-
-function percent(share: number): string {
-  return `${Math.round(share * 100)}\u00a0%`;
 }
 
 function FactsCards({ facts, base }: { facts: Facts; base: string }) {

@@ -3,9 +3,10 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
 import { Failure } from "../api/failure";
+import { of } from "../live/fresh";
 import { CopyButton } from "../parts/copy";
 import { Duration } from "../parts/duration";
-import { Moment, Mono } from "../parts/figures";
+import { countText, Moment, Mono } from "../parts/figures";
 import { Read } from "../parts/states";
 import { Billed } from "./request-billed";
 import { NotKept } from "./request-place";
@@ -28,6 +29,7 @@ export function RequestPage() {
         }),
       ),
     staleTime: Number.POSITIVE_INFINITY, // it has ended
+    meta: of(),
   });
   return (
     <Stack>
@@ -111,7 +113,7 @@ function About({ story, tenant }: { story: Story; tenant: string }) {
           )}
           {request.adapter !== null && engine?.adapter_tier != null && (
             <Row name="Its adapter lay">
-              {engine.adapter_tier}; loading took <Duration ms={engine.adapter_load_ms ?? 0} />
+              {engine.adapter_tier}; loading took <Duration ms={engine.adapter_load_ms} />
             </Row>
           )}
           {story.client_request_id !== null && (
@@ -131,7 +133,9 @@ function About({ story, tenant }: { story: Story; tenant: string }) {
               </Anchor>
             </Row>
           )}
-          {request.stands_for > 1 && <Row name="Stands for">{request.stands_for} alike requests</Row>}
+          {request.stands_for > 1 && (
+            <Row name="Stands for">{countText(request.stands_for, "alike requests")}</Row>
+          )}
         </Table.Tbody>
       </Table>
       <Text size="sm" c="dimmed" mt="sm">

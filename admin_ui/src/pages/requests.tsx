@@ -1,10 +1,10 @@
-import { Anchor, Badge, Group, NumberInput, Select, Stack, Text } from "@mantine/core";
+import { Anchor, Badge, Group, Select, Stack, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
 import { Duration } from "../parts/duration";
-import { Count, Moment } from "../parts/figures";
-import { TextFilter } from "../parts/filters";
+import { Count, countText, Moment } from "../parts/figures";
+import { NumberFilter, TextFilter } from "../parts/filters";
 import { RangePicker } from "../parts/range";
 import type { Range, RangeSearch } from "../parts/range-search";
 import { Empty } from "../parts/states";
@@ -44,16 +44,18 @@ const COLUMNS: Column<Line>[] = [
     cell: (line) => (line.queue_ms === null ? "–" : <Duration ms={line.queue_ms} />),
   },
   {
-    title: "Tokens in, out",
+    title: "Tokens: input, output",
     end: true,
     cell: (line) => (
       <span className="figures">
-        {line.prompt_tokens ?? "–"}, {line.completion_tokens ?? "–"}
+        {counted(line.prompt_tokens)}, {counted(line.completion_tokens)}
       </span>
     ),
   },
   { title: "Stands for", end: true, cell: (line) => <Count value={line.stands_for} /> },
 ];
+
+const counted = (tokens: number | null) => (tokens === null ? "–" : countText(tokens));
 
 function RequestLink({ id }: { id: string }) {
   const tenant = useTenantId();
@@ -100,7 +102,11 @@ export function RequestsPage() {
     refetchInterval: search.cursor === undefined && search.since === undefined ? LOOK_MS : false,
   });
   const filter = (next: Partial<RequestsSearch>, replace = true) =>
-    void navigate({ search: (before) => ({ ...before, ...next, cursor: undefined }), replace });
+    void navigate({
+      search: (before) => ({ ...before, ...next, cursor: undefined }),
+      replace,
+      resetScroll: false,
+    });
   const filtered = Object.values(filters).some((value) => value !== null);
   return (
     <Stack gap="sm">
@@ -130,13 +136,10 @@ export function RequestsPage() {
           value={search.code}
           onChange={(code) => filter({ code })}
         />
-        <NumberInput
+        <NumberFilter
           label="Took at least, ms"
-          min={0}
-          hideControls
-          value={search.slow_ms ?? ""}
-          onChange={(value) => filter({ slow_ms: value === "" ? undefined : Number(value) })}
-          w={{ base: "100%", xs: 150 }}
+          value={search.slow_ms}
+          onChange={(slow_ms) => filter({ slow_ms })}
         />
       </Group>
       <DataTable

@@ -33,7 +33,7 @@ export function BeginRollout({ alias: first, onClose }: { alias: string; onClose
   const [steps, setSteps] = useState(STEPS);
   const [bounds, setBounds] = useState(BOUNDS);
   const [prompts, setPrompts] = useState("");
-  useUnsaved(to !== null);
+  useUnsaved(to !== null || steps !== STEPS || bounds !== BOUNDS || prompts !== "");
   const from = aliases?.find((each) => each.alias === wanted) ?? aliases?.[0];
   const begin = useMutation({
     mutationFn: async () => {

@@ -1,8 +1,9 @@
 import { Table, Text } from "@mantine/core";
 import type { Schemas } from "../api/client";
+import { durationText } from "../parts/duration";
 import { countText } from "../parts/figures";
 import { Scrolls } from "../parts/scrolls";
-import { msText, percentText, type Rollout } from "./rollout-words";
+import { percentText, type Rollout } from "./rollout-words";
 
 type Figures = Schemas["FiguresOut"];
 
@@ -13,6 +14,8 @@ interface Row {
   beside?: (old: Figures, now: Figures) => string;
   bound?: (rollout: Rollout) => string;
 }
+
+const measured = (ms: number | null) => (ms === null ? "–" : durationText(ms));
 
 const times = (value: (figures: Figures) => number | null) => (old: Figures, now: Figures) => {
   const [before, after] = [value(old), value(now)];
@@ -39,12 +42,12 @@ const ROWS: Row[] = [
   },
   {
     name: "First token, p50",
-    of: (figures) => msText(figures.ttft_ms_p50),
+    of: (figures) => measured(figures.ttft_ms_p50),
     beside: times((figures) => figures.ttft_ms_p50),
   },
   {
     name: "First token, p95",
-    of: (figures) => msText(figures.ttft_ms_p95),
+    of: (figures) => measured(figures.ttft_ms_p95),
     beside: times((figures) => figures.ttft_ms_p95),
     bound: ({ rollback_on: on }) =>
       on.ttft_p95_ratio === null || on.ttft_p95_ratio === undefined
@@ -53,12 +56,12 @@ const ROWS: Row[] = [
   },
   {
     name: "Between tokens, p50",
-    of: (figures) => msText(figures.inter_token_ms_p50),
+    of: (figures) => measured(figures.inter_token_ms_p50),
     beside: times((figures) => figures.inter_token_ms_p50),
   },
   {
     name: "Between tokens, p95",
-    of: (figures) => msText(figures.inter_token_ms_p95),
+    of: (figures) => measured(figures.inter_token_ms_p95),
     beside: times((figures) => figures.inter_token_ms_p95),
   },
   { name: "Served, input tokens", of: (figures) => countText(figures.prompt_tokens) },

@@ -1,4 +1,5 @@
-import { Button, Fieldset, Group, NumberInput, SimpleGrid, Stack, Switch, Table, Text } from "@mantine/core";
+import { Button, Fieldset, Group, SimpleGrid, Stack, Switch, Table, Text } from "@mantine/core";
+import { NumberField } from "../parts/number-field";
 import type { RollbackOn, Step } from "./rollout-words";
 
 const MOST_STEPS = 20;
@@ -96,18 +97,21 @@ interface FigureProps {
 function StepFigure({ label, value, min, max, onChange }: FigureProps) {
   return (
     <Table.Td>
-      <NumberInput
+      <NumberField
         aria-label={label}
         value={value}
         min={min}
         max={max}
         allowDecimal={false}
         thousandSeparator=" "
-        onChange={(next) => typeof next === "number" && onChange(next)}
+        onChange={(next) => next !== null && onChange(next)}
       />
     </Table.Td>
   );
 }
+
+/** With the one decimal that its field has: 0.07 is 7 %, and not 7.000000000000001. */
+const percentOf = (share: number) => Math.round(share * 1_000) / 10;
 
 /** What sends the alias back. An empty field: not that. */
 export function BoundFields({
@@ -122,34 +126,34 @@ export function BoundFields({
     <Fieldset legend="It goes back by itself">
       <Stack gap="sm">
         <SimpleGrid cols={{ base: 1, sm: 3 }}>
-          <NumberInput
+          <NumberField
             label="Failed requests, %"
             description="borne; if the old version's are no better"
             placeholder="Not judged"
             min={0.1}
             max={100}
             decimalScale={1}
-            value={bounds.error_rate === null ? "" : (bounds.error_rate ?? 0.05) * 100}
-            onChange={(next) => set({ error_rate: typeof next === "number" ? next / 100 : null })}
+            value={bounds.error_rate === null ? null : percentOf(bounds.error_rate ?? 0.05)}
+            onChange={(next) => set({ error_rate: next === null ? null : next / 100 })}
           />
-          <NumberInput
+          <NumberField
             label="First token, p95, ×"
             description="of the old version's that are borne"
             placeholder="Not judged"
             min={1}
             max={100}
             decimalScale={1}
-            value={bounds.ttft_p95_ratio ?? ""}
-            onChange={(next) => set({ ttft_p95_ratio: typeof next === "number" ? next : null })}
+            value={bounds.ttft_p95_ratio ?? null}
+            onChange={(ttft_p95_ratio) => set({ ttft_p95_ratio })}
           />
-          <NumberInput
+          <NumberField
             label="Requests at risk"
             description="of a step; then the bare share decides"
             min={3}
             max={100_000}
             allowDecimal={false}
             value={bounds.max_requests_at_risk ?? 100}
-            onChange={(next) => typeof next === "number" && set({ max_requests_at_risk: next })}
+            onChange={(next) => next !== null && set({ max_requests_at_risk: next })}
           />
         </SimpleGrid>
         <Switch

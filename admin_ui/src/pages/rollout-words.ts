@@ -22,16 +22,6 @@ export function percentText(share: number): string {
   return percents.format(share);
 }
 
-/** Estimates are within 9 %: more digits would lie. */
-export function msText(ms: number | null): string {
-  if (ms === null) {
-    return "–";
-  }
-  return ms >= 10_000
-    ? `${(ms / 1000).toFixed(0)}\u00a0s`
-    : `${ms >= 10 ? ms.toFixed(0) : ms.toFixed(1)}\u00a0ms`;
-}
-
 export function spanText(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   if (whole < 60) {

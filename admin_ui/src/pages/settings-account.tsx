@@ -13,12 +13,11 @@ import {
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
-import { Confirm } from "../parts/confirm";
 import { Moment, Mono } from "../parts/figures";
 import { Read } from "../parts/states";
-import { uiRoot } from "../place";
-import { fetchProviders, logOut } from "../session/door";
+import { fetchProviders } from "../session/door";
 import { useSession } from "../session/hooks";
+import { LogOutEverywhere } from "../session/log-out";
 import { Row } from "./tenant-overview";
 
 const SCHEMES = [
@@ -66,18 +65,7 @@ function Account() {
           Log out everywhere…
         </Button>
       </Group>
-      {asking && (
-        <Confirm
-          title="Log out everywhere"
-          effect="All sessions of this account end, in other browsers too, this one among them. Tokens go on."
-          action="Log out"
-          onConfirm={async () => {
-            await logOut(true);
-            window.location.assign(`${uiRoot}/log-in`); // nothing of what was shown stays in memory
-          }}
-          onClose={() => setAsking(false)}
-        />
-      )}
+      {asking && <LogOutEverywhere onClose={() => setAsking(false)} />}
     </Card>
   );
 }

@@ -11,6 +11,7 @@ import {
   Switch,
   Table,
   Text,
+  TextInput,
   Title,
 } from "@mantine/core";
 import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
@@ -39,7 +40,8 @@ export function StoreSettings() {
     placeholderData: keepPreviousData,
     refetchInterval: LOOK_MS,
   });
-  const show = (check: string | undefined) => void navigate({ search: (before) => ({ ...before, check }) });
+  const show = (check: string | undefined) =>
+    void navigate({ search: (before) => ({ ...before, check }), resetScroll: false });
   const columns: Column<Check>[] = [
     {
       title: "Asked",
@@ -127,6 +129,7 @@ function State() {
   );
 }
 
+const MEND = "mend"; // nobody brings back what is removed
 const DEPTHS = [
   { value: "listed", label: "listed: what is there, and its length" },
   { value: "sampled", label: "sampled: also reads 100 artefacts" },
@@ -141,7 +144,13 @@ function AskForCheck({ onClose }: { onClose: () => void }) {
   const [repair, setRepair] = useState(false);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
+  const [typed, setTyped] = useState("");
+  const [missed, setMissed] = useState(false);
   const send = async () => {
+    if (repair && typed !== MEND) {
+      setMissed(true);
+      return;
+    }
     setBusy(true);
     setError(null);
     try {
@@ -175,6 +184,16 @@ function AskForCheck({ onClose }: { onClose: () => void }) {
             checked={repair}
             onChange={(event) => setRepair(event.currentTarget.checked)}
           />
+          {repair && (
+            <TextInput
+              label={`Type ${MEND} to go on`}
+              value={typed}
+              error={missed && typed !== MEND ? "That is not the word." : null}
+              onChange={(event) => setTyped(event.currentTarget.value)}
+              autoComplete="off"
+              spellCheck={false}
+            />
+          )}
           {error !== null && <Failed error={error} />}
           <Group justify="flex-end">
             <Button variant="default" onClick={onClose}>

@@ -26,7 +26,7 @@ export function SettingsPage() {
   const navigate = useNavigate();
   const tab = useRouterState({ select: (state) => state.location.pathname.split("/")[2] || "account" });
   return (
-    <Page title="Settings" calls={CALLS[tab] ?? []}>
+    <Page title="Settings" tab={TABS.find(({ value }) => value === tab)?.label} calls={CALLS[tab] ?? []}>
       <Tabs
         value={tab}
         onChange={(value) => void navigate({ to: value === "account" ? "/settings" : `/settings/${value}` })}

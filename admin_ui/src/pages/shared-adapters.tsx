@@ -44,6 +44,7 @@ export function SharedAdapters({ tenant, cursor }: { tenant: string; cursor: str
         rowKey={(shared) => shared.id}
         cursor={cursor}
         cursorName="shared"
+        plain
         empty={null}
       />
     </section>

@@ -72,7 +72,7 @@ function Uses({ of }: { of: Report }) {
               <Table.Th scope="col">Day ({of.zone})</Table.Th>
               <Table.Th scope="col">Tenant</Table.Th>
               <Table.Th scope="col">Adapter</Table.Th>
-              {["Requests", "Tokens in", "of them cached", "Tokens out"].map((title) => (
+              {["Requests", "Input tokens", "of them cached", "Output tokens"].map((title) => (
                 <Table.Th key={title} scope="col" ta="end">
                   {title}
                 </Table.Th>

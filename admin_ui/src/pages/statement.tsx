@@ -175,7 +175,7 @@ function Lines({ of }: { of: Statement }) {
         <Table.Thead>
           <Table.Tr>
             <Table.Th scope="col">Model</Table.Th>
-            <Table.Th scope="col">Class</Table.Th>
+            <Table.Th scope="col">Service class</Table.Th>
             <Table.Th scope="col">Meter</Table.Th>
             <Table.Th scope="col" ta="end">
               Tokens

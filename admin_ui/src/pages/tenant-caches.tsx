@@ -1,4 +1,4 @@
-import { Button, Card, Group, NumberInput, Select, Stack, Text, Title } from "@mantine/core";
+import { Button, Card, Group, Select, Stack, Text, Title } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -6,6 +6,7 @@ import { api, heard, type Schemas, tagged } from "../api/client";
 import { Confirm } from "../parts/confirm";
 import { ConflictNotice, SaveBar, type Saved, useEdit } from "../parts/edits";
 import { countText } from "../parts/figures";
+import { NumberField } from "../parts/number-field";
 import { Failed, Read } from "../parts/states";
 import type { Tenant } from "./tenant-data";
 
@@ -97,7 +98,7 @@ function CachesForm({ tenant, saved }: { tenant: Tenant; saved: Saved<CacheValue
             mode !== null && edit.set("response_cache", mode as CacheValues["response_cache"])
           }
         />
-        <NumberInput
+        <NumberField
           label="An answer is kept for"
           suffix={"\u00a0s"}
           min={1}
@@ -106,7 +107,7 @@ function CachesForm({ tenant, saved }: { tenant: Tenant; saved: Saved<CacheValue
           thousandSeparator=" "
           disabled={!may}
           value={edit.values.response_cache_age_s}
-          onChange={(value) => edit.set("response_cache_age_s", Number(value))}
+          onChange={(value) => value !== null && edit.set("response_cache_age_s", value)}
         />
         <Text size="sm" c="dimmed">
           The prefix cache of replicas is always on, and each tenant's is its own.

@@ -1,5 +1,7 @@
 import type { ApiCall } from "../parts/page";
 
+const MONTH = new Date().toISOString().slice(0, 7);
+
 /** How what a tab of a tenant shows and does is got without it. */
 export function callsOf(tab: string, tenant: { id: string }): ApiCall[] {
   const root = `/api/v1/tenants/${tenant.id}`;
@@ -27,9 +29,9 @@ export function callsOf(tab: string, tenant: { id: string }): ApiCall[] {
     ],
     billing: [
       { method: "GET", path: `${root}/billing/periods` },
-      { method: "GET", path: `${root}/billing/statement?month=2026-11` },
+      { method: "GET", path: `${root}/billing/statement?month=${MONTH}` },
       { method: "GET", path: `${root}/billing/exports` },
-      { method: "POST", path: `${root}/billing/exports`, body: { month: "2026-11" } },
+      { method: "POST", path: `${root}/billing/exports`, body: { month: MONTH } },
     ],
     playground: [
       { method: "GET", path: `${root}/models` },
@@ -40,6 +42,9 @@ export function callsOf(tab: string, tenant: { id: string }): ApiCall[] {
     keys: [
       { method: "GET", path: `${root}/keys` },
       { method: "POST", path: `${root}/keys`, body: { name: "ci" } },
+      { method: "PATCH", path: `${root}/keys/KEY`, body: { allowed_models: ["triage"] } },
+      { method: "PATCH", path: `${root}/keys/KEY/limits`, body: { tokens_per_minute: 20000 } },
+      { method: "POST", path: `${root}/keys/KEY/rotate`, body: { overlap_s: 86400 } },
     ],
     members: [
       { method: "GET", path: `${root}/members` },

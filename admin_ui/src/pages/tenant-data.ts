@@ -9,7 +9,10 @@ export function useTenantId(): string {
 }
 
 export function useTenant() {
-  const id = useTenantId();
+  return useTenantOf(useTenantId());
+}
+
+export function useTenantOf(id: string) {
   return useQuery({
     queryKey: ["tenant", id],
     queryFn: () => heard(api.GET("/api/v1/tenants/{tenant}", { params: { path: { tenant: id } } })),

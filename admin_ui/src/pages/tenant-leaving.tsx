@@ -1,11 +1,12 @@
-import { Badge, Button, Card, Group, NumberInput, Stack, Table, Text, Title } from "@mantine/core";
+import { Badge, Button, Card, Group, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Confirm } from "../parts/confirm";
-import { Count, Moment, Mono } from "../parts/figures";
+import { Count, countText, Moment, Mono } from "../parts/figures";
+import { NumberField } from "../parts/number-field";
 import { Scrolls } from "../parts/scrolls";
-import { Loading, Read } from "../parts/states";
+import { Read } from "../parts/states";
 import type { Tenant } from "./tenant-data";
 import { Row } from "./tenant-overview";
 
@@ -39,7 +40,7 @@ export function TenantLeaving({ tenant }: { tenant: Tenant }) {
 
 function Offboard({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) {
   const client = useQueryClient();
-  const [graceH, setGraceH] = useState<number | string>("");
+  const [graceH, setGraceH] = useState<number | null>(null);
   const params = { path: { tenant: tenant.id } };
   const stakes = useQuery({
     queryKey: ["tenant", tenant.id, "stakes"],
@@ -51,18 +52,25 @@ function Offboard({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) 
         params: { ...params, query: { limit: COUNTED } },
       });
       const [live, all] = await Promise.all([heard(keys), heard(adapters)]);
-      return { keys: counted(live), adapters: counted(all) };
+      return { keys: counted(live, "live key"), adapters: counted(all, "adapter") };
     },
     staleTime: 0,
   });
-  if (stakes.data === undefined && stakes.error === null) {
-    return <Loading what="what would go" />;
-  }
-  const { keys = "all", adapters = "all" } = stakes.data ?? {};
+  const found = stakes.data;
   return (
     <Confirm
       title={`Off-board ${tenant.name}`}
-      effect={`From the next request on, ${keys} live keys are refused. When the grace is over, ${adapters} adapters with all their versions, all keys, members and webhooks are purged for good, in the store and on all replicas.`}
+      effect={
+        found === undefined
+          ? "Counting what it ends…"
+          : `From the next request on, all requests of ${found.keys} are refused. When the grace is over, ${found.adapters} with all their versions, all keys, members and webhooks are purged for good, in the store and on all replicas.`
+      }
+      ready={found !== undefined}
+      unknown={
+        found !== undefined || stakes.error === null
+          ? undefined
+          : { error: stakes.error, onRetry: () => void stakes.refetch() }
+      }
       typed={tenant.name}
       action="Off-board"
       field={{ label: "Reason, for the audit log" }}
@@ -70,7 +78,7 @@ function Offboard({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) 
         const body = {
           confirm: tenant.name,
           reason,
-          grace_h: graceH === "" ? null : Number(graceH),
+          grace_h: graceH,
         };
         await heard(api.POST("/api/v1/tenants/{tenant}/offboarding", { params, body }));
         await client.invalidateQueries({ queryKey: ["tenant", tenant.id] });
@@ -78,7 +86,7 @@ function Offboard({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) 
       }}
       onClose={onClose}
     >
-      <NumberInput
+      <NumberField
         label="Grace"
         description="Until the purge begins; empty for what this installation is set to"
         suffix={"\u00a0h"}
@@ -92,8 +100,9 @@ function Offboard({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) 
   );
 }
 
-function counted(page: { data: unknown[]; has_more: boolean }): string {
-  return page.has_more ? `more than ${COUNTED}` : String(page.data.length);
+function counted(page: { data: unknown[]; has_more: boolean }, one: string): string {
+  const count = countText(page.data.length, page.data.length === 1 ? one : `${one}s`);
+  return page.has_more ? `more than ${count}` : count;
 }
 
 function HowFar({ tenant }: { tenant: Tenant }) {

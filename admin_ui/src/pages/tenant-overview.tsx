@@ -1,8 +1,9 @@
-import { Card, NumberInput, Progress, SimpleGrid, Stack, Table, Text, Title } from "@mantine/core";
+import { Card, Progress, SimpleGrid, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { api, heard, type Schemas, tagged } from "../api/client";
 import { ConflictNotice, SaveBar, type Saved, useEdit } from "../parts/edits";
 import { countText, Moment, Mono } from "../parts/figures";
+import { NumberField } from "../parts/number-field";
 import { Empty, Failed, Read } from "../parts/states";
 import { type Tenant, useTenant, useTenantId } from "./tenant-data";
 import { TenantTraffic } from "./tenant-traffic";
@@ -173,14 +174,14 @@ function WeightForm({ saved }: { saved: Saved<WeightFields> }) {
   return (
     <>
       <ConflictNotice edit={edit} />
-      <NumberInput
+      <NumberField
         label="Weight"
         description="1 to 100: a tenant of weight 2 gets twice what one of weight 1 does, while both wait"
         min={1}
         max={100}
         allowDecimal={false}
         value={edit.values.share_weight}
-        onChange={(value) => edit.set("share_weight", Number(value))}
+        onChange={(value) => value !== null && edit.set("share_weight", value)}
       />
       {edit.failure !== null && <Failed error={edit.failure} />}
       <SaveBar edit={edit} />

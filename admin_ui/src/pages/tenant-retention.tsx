@@ -1,7 +1,8 @@
-import { Card, NumberInput, Stack, Title } from "@mantine/core";
+import { Card, Stack, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { api, type Schemas, tagged } from "../api/client";
 import { ConflictNotice, SaveBar, type Saved, useEdit } from "../parts/edits";
+import { NumberField } from "../parts/number-field";
 import { Failed, Read } from "../parts/states";
 import type { Tenant } from "./tenant-data";
 
@@ -56,10 +57,13 @@ function RetentionForm({ tenant, saved, rules }: Asked & { tenant: Tenant }) {
   );
   return (
     <>
-      <ConflictNotice edit={edit} />
+      <ConflictNotice
+        edit={edit}
+        shown={(days) => (typeof days === "number" ? `${days} days` : "as everywhere")}
+      />
       <Stack gap="sm">
         {rules.map((rule) => (
-          <NumberInput
+          <NumberField
             key={rule.kind}
             label={rule.kind}
             description={rule.what}
@@ -69,8 +73,8 @@ function RetentionForm({ tenant, saved, rules }: Asked & { tenant: Tenant }) {
             max={3_650}
             allowDecimal={false}
             disabled={!may}
-            value={edit.values[rule.kind] ?? ""}
-            onChange={(value) => edit.set(rule.kind, value === "" ? null : Number(value))}
+            value={edit.values[rule.kind] ?? null}
+            onChange={(value) => edit.set(rule.kind, value)}
           />
         ))}
       </Stack>

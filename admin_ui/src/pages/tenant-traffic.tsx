@@ -33,7 +33,8 @@ export function TenantTraffic() {
       ),
     ...asked,
   });
-  const choose = (next: RangeSearch) => void navigate({ search: (before) => ({ ...before, ...next }) });
+  const choose = (next: RangeSearch) =>
+    void navigate({ search: (before) => ({ ...before, ...next }), resetScroll: false });
   return (
     <Stack gap="sm" component="section" aria-label="Its requests">
       <Group justify="space-between">

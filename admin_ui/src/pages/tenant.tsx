@@ -1,13 +1,10 @@
-import { Button, Tabs } from "@mantine/core";
-import { useQueryClient } from "@tanstack/react-query";
+import { Tabs } from "@mantine/core";
 import { Outlet, useNavigate, useRouterState } from "@tanstack/react-router";
-import { useState } from "react";
-import { api, heard } from "../api/client";
-import { Confirm } from "../parts/confirm";
 import { Page } from "../parts/page";
 import { Read } from "../parts/states";
 import { callsOf } from "./tenant-calls";
 import { type Tenant, useTenant } from "./tenant-data";
+import { SuspendOrResume } from "./tenant-suspend";
 import { TenantStatus } from "./tenants";
 
 const TABS = [
@@ -42,6 +39,7 @@ function TenantFrame({ tenant }: { tenant: Tenant }) {
       title={tenant.name}
       aside={<TenantStatus tenant={tenant} />}
       actions={<SuspendOrResume tenant={tenant} />}
+      tab={TABS.find(({ value }) => value === tab)?.label}
       calls={callsOf(tab, tenant)}
     >
       <Tabs
@@ -65,55 +63,5 @@ function TenantFrame({ tenant }: { tenant: Tenant }) {
         </Tabs.Panel>
       </Tabs>
     </Page>
-  );
-}
-
-function SuspendOrResume({ tenant }: { tenant: Tenant }) {
-  const client = useQueryClient();
-  const [asking, setAsking] = useState(false);
-  const params = { path: { tenant: tenant.id } };
-  const take = async (call: Promise<Tenant>) => {
-    client.setQueryData(["tenant", tenant.id], await call);
-    await client.invalidateQueries({ queryKey: ["tenants"] });
-  };
-  if (tenant.can.includes("resume")) {
-    return (
-      <>
-        <Button onClick={() => setAsking(true)}>Resume…</Button>
-        {asking && (
-          <Confirm
-            title={`Resume ${tenant.name}`}
-            effect="Its keys are let in again with the next request."
-            action="Resume"
-            dangerous={false}
-            onConfirm={() => take(heard(api.POST("/api/v1/tenants/{tenant}/resume", { params })))}
-            onClose={() => setAsking(false)}
-          />
-        )}
-      </>
-    );
-  }
-  if (!tenant.can.includes("suspend")) {
-    return null;
-  }
-  return (
-    <>
-      <Button color="red" variant="light" onClick={() => setAsking(true)}>
-        Suspend…
-      </Button>
-      {asking && (
-        <Confirm
-          title={`Suspend ${tenant.name}`}
-          effect="From the next request on, all of its keys are refused. What runs now ends as it would."
-          typed={tenant.name}
-          action="Suspend"
-          field={{ label: "Reason, for the audit log" }}
-          onConfirm={(reason) =>
-            take(heard(api.POST("/api/v1/tenants/{tenant}/suspend", { params, body: { reason } })))
-          }
-          onClose={() => setAsking(false)}
-        />
-      )}
-    </>
   );
 }

@@ -1,11 +1,13 @@
-import { Anchor, Badge, Button, Group, Modal, NumberInput, Select, Stack, TextInput } from "@mantine/core";
+import { Anchor, Badge, Button, Group, Modal, Select, Stack, TextInput } from "@mantine/core";
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { failureOf } from "../api/failure";
+import { useUnsaved } from "../parts/edits";
 import { Count, Moment } from "../parts/figures";
 import { TextFilter } from "../parts/filters";
+import { NumberField } from "../parts/number-field";
 import { useOnce } from "../parts/once";
 import { Page } from "../parts/page";
 import { Empty, Failed } from "../parts/states";
@@ -48,7 +50,11 @@ export function TenantsPage() {
     placeholderData: keepPreviousData,
   });
   const filter = (next: Partial<TenantsSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next, cursor: undefined }), replace: true });
+    void navigate({
+      search: (before) => ({ ...before, ...next, cursor: undefined }),
+      replace: true,
+      resetScroll: false,
+    });
   const filtered = search.name !== undefined || search.status !== undefined;
 
   return (
@@ -112,10 +118,10 @@ function CreateTenant({ onClose }: { onClose: () => void }) {
   const navigate = useNavigate();
   const [name, setName] = useState("");
   const once = useOnce();
-  const [weight, setWeight] = useState<number | string>(1);
+  const [weight, setWeight] = useState<number | null>(1);
+  useUnsaved(name !== "", true);
   const create = useMutation({
-    mutationFn: () =>
-      heard(api.POST("/api/v1/tenants", { body: { name, share_weight: Number(weight) || 1 } })),
+    mutationFn: () => heard(api.POST("/api/v1/tenants", { body: { name, share_weight: weight ?? 1 } })),
     onSuccess: async (made) => {
       client.setQueryData(["tenant", made.id], made);
       await client.invalidateQueries({ queryKey: ["tenants"] });
@@ -141,11 +147,12 @@ function CreateTenant({ onClose }: { onClose: () => void }) {
             withAsterisk={false}
             data-autofocus
           />
-          <NumberInput
+          <NumberField
             label="Weight in the queue"
             description="1 to 100, beside other tenants' weights"
             min={1}
             max={100}
+            allowDecimal={false}
             value={weight}
             onChange={setWeight}
           />

@@ -20,6 +20,7 @@ export function EndUpgrade({ base, upgrade, onClose }: Props) {
   const [leaveBehind, setLeaveBehind] = useState(false);
   const [typed, setTyped] = useState("");
   const [missed, setMissed] = useState(false);
+  const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
   const behind = upgrade.failed + upgrade.left;
   const word = upgrade.base_digest.slice(0, 8);
@@ -28,6 +29,7 @@ export function EndUpgrade({ base, upgrade, onClose }: Props) {
       setMissed(true);
       return;
     }
+    setBusy(true);
     setError(null);
     try {
       const params = { path: { base_id: base.id, digest: upgrade.base_digest } };
@@ -38,6 +40,7 @@ export function EndUpgrade({ base, upgrade, onClose }: Props) {
       onClose();
     } catch (failure) {
       setError(failure);
+      setBusy(false);
     }
   };
   return (
@@ -81,7 +84,7 @@ export function EndUpgrade({ base, upgrade, onClose }: Props) {
             <Button variant="default" onClick={onClose}>
               Cancel
             </Button>
-            <Button type="submit" color="red.9">
+            <Button type="submit" color="red.9" loading={busy}>
               End it
             </Button>
           </Group>

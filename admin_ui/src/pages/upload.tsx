@@ -1,4 +1,5 @@
 import {
+  Alert,
   Anchor,
   Button,
   Card,
@@ -14,6 +15,8 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useBlocker, useParams, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useEffect, useState } from "react";
 import { api, heard } from "../api/client";
+import { failureOf } from "../api/failure";
+import { useUnsaved } from "../parts/edits";
 import { useOnce } from "../parts/once";
 import { Page } from "../parts/page";
 import { AcceptanceEditor, acceptanceFile, NO_ACCEPTANCE } from "../uploading/acceptance";
@@ -24,6 +27,7 @@ import { ChosenFiles, FilesField } from "../uploading/files-field";
 import { Refusals } from "../uploading/refusals";
 import type { Begun, Named } from "../uploading/sender";
 import { percentOf, Unfinished } from "../uploading/unfinished";
+import { useTenantOf } from "./tenant-data";
 
 const NAME = /^[a-z0-9][a-z0-9._-]{0,62}$/;
 const UPLOADS_SHOWN = 50; // more than a tenant may have open
@@ -33,6 +37,7 @@ const NOTHING_BEGUN: Begun[] = [];
 export function UploadPage() {
   const { tenant } = useParams({ from: "/inside/tenants/$tenant/upload" });
   const { name: given } = useSearch({ from: "/inside/tenants/$tenant/upload" });
+  const may = useTenantOf(tenant).data?.can.includes("upload_adapter");
   const root = `/api/v1/tenants/${tenant}`;
   const back = given === undefined ? "" : `/${given}`;
   return (
@@ -48,7 +53,13 @@ export function UploadPage() {
           { method: "POST", path: `${root}/adapters/${given ?? "NAME"}/versions`, body: { uploads: ["…"] } },
         ]}
       >
-        <UploadForm key={given} tenant={tenant} given={given} />
+        {may === false ? (
+          <Alert color="blue" title="You may not upload adapters to this tenant">
+            Whoever administers it can give you a role that may.
+          </Alert>
+        ) : (
+          <UploadForm key={given} tenant={tenant} given={given} />
+        )}
       </Page>
     </>
   );
@@ -67,21 +78,34 @@ function UploadForm({ tenant, given }: { tenant: string; given: string | undefin
   const [alias, setAlias] = useState("live");
   const [other, setOther] = useState("");
   const [acceptance, setAcceptance] = useState(NO_ACCEPTANCE);
-  const [problem, setProblem] = useState<string | null>(null);
+  const [problem, setProblem] = useState<Problem | null>(null);
   const uploading = useUploading(tenant);
   const once = useOnce();
   const uploads = useUploads(tenant);
   const running = isRunning(uploading.course);
+  useUnsaved(
+    !running &&
+      uploading.course.step !== "made" &&
+      (typed !== (given ?? null) || acceptance !== NO_ACCEPTANCE),
+    true,
+  );
   const name = typed ?? suggested(ready?.checked.name ?? "");
   const begun = useBegun(tenant, ready?.files ?? NO_FILES, uploads.data?.data ?? NOTHING_BEGUN);
 
   const choose = async (chosen: Chosen[]) => {
     setLooking(true);
+    setProblem(null);
     uploading.reset();
-    const { mostBytesOf, named } = await import("../uploading/sender");
-    const checked = await check(chosen, await mostBytesOf(tenant).catch(() => null));
-    setReady({ checked, files: await Promise.all(checked.files.map(named)) });
-    setLooking(false);
+    try {
+      const { mostBytesOf, named } = await import("../uploading/sender");
+      const checked = await check(chosen, await mostBytesOf(tenant).catch(() => null));
+      setReady({ checked, files: await Promise.all(checked.files.map(named)) });
+    } catch (error) {
+      setReady(null); // as of a file that was moved or changed since it was chosen
+      setProblem({ of: "files", why: `The files can't be read: ${failureOf(error).message}` });
+    } finally {
+      setLooking(false);
+    }
   };
 
   const submit = async () => {
@@ -117,6 +141,7 @@ function UploadForm({ tenant, given }: { tenant: string; given: string | undefin
     <form onSubmit={onSubmit} noValidate>
       <Stack maw={900}>
         <FilesField onChoose={(chosen) => void choose(chosen)} disabled={running || looking} />
+        {problem?.of === "files" && <Alert color="red" role="alert" title={problem.why} />}
         {ready !== null && ready.checked.refusals.length > 0 && (
           <Refusals
             title="Nothing was sent: this can't become an adapter"
@@ -132,7 +157,7 @@ function UploadForm({ tenant, given }: { tenant: string; given: string | undefin
               value={name}
               disabled={running}
               readOnly={given !== undefined}
-              error={problem}
+              error={problem?.of === "name" ? problem.why : null}
               onChange={(event) => setTyped(event.currentTarget.value)}
               autoComplete="off"
               spellCheck={false}
@@ -142,6 +167,7 @@ function UploadForm({ tenant, given }: { tenant: string; given: string | undefin
               other={other}
               setAlias={setAlias}
               setOther={setOther}
+              error={problem?.of === "alias" ? problem.why : null}
               disabled={running}
             />
           </SimpleGrid>
@@ -226,16 +252,21 @@ function suggested(folder: string): string {
     .slice(0, 63);
 }
 
-function problemOf(ready: Ready | null, name: string, alias: string): string | null {
+interface Problem {
+  of: "files" | "name" | "alias";
+  why: string;
+}
+
+function problemOf(ready: Ready | null, name: string, alias: string): Problem | null {
   if (ready === null || ready.checked.files.length === 0) {
-    return "Choose the adapter's files first.";
+    return { of: "files", why: "Choose the adapter's files first." };
   }
   if (!NAME.test(name)) {
-    return "1 to 63 of a-z, 0-9, . _ and -, beginning with a letter or a digit.";
+    return { of: "name", why: "1 to 63 of a-z, 0-9, . _ and -, beginning with a letter or a digit." };
   }
   return alias === "none" || (NAME.test(alias) && !/^\d+$/.test(alias))
     ? null
-    : "The alias needs a name that is no number.";
+    : { of: "alias", why: "The alias needs a name that is no number." };
 }
 
 interface AliasProps {
@@ -243,10 +274,11 @@ interface AliasProps {
   other: string;
   setAlias: (alias: string) => void;
   setOther: (other: string) => void;
+  error: string | null;
   disabled: boolean;
 }
 
-function AliasField({ alias, other, setAlias, setOther, disabled }: AliasProps) {
+function AliasField({ alias, other, setAlias, setOther, error, disabled }: AliasProps) {
   return (
     <Stack gap="xs">
       <Select
@@ -266,6 +298,7 @@ function AliasField({ alias, other, setAlias, setOther, disabled }: AliasProps) 
         <TextInput
           label="Alias"
           value={other}
+          error={error}
           disabled={disabled}
           onChange={(event) => setOther(event.currentTarget.value)}
         />

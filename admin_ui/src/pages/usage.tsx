@@ -27,7 +27,7 @@ export function UsagePage() {
   const search = useSearch({ from: "/inside/tenants/$tenant/usage" });
   const navigate = useNavigate({ from: "/tenants/$tenant/usage" });
   const go = (next: Partial<UsageSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...next }), replace: true });
+    void navigate({ search: (before) => ({ ...before, ...next }), replace: true, resetScroll: false });
   return (
     <Stack>
       <SegmentedControl
@@ -102,10 +102,10 @@ function Totals({ of }: { of: Summary }) {
         <Figure name="Requests">
           <Count value={total.requests} />
         </Figure>
-        <Figure name="Tokens in" note={`${countText(total.cached_tokens)} of them cached`}>
+        <Figure name="Input tokens" note={`${countText(total.cached_tokens)} of them cached`}>
           <Count value={total.prompt_tokens} />
         </Figure>
-        <Figure name="Tokens out">
+        <Figure name="Output tokens">
           <Count value={total.completion_tokens} />
         </Figure>
       </SimpleGrid>
@@ -269,9 +269,9 @@ function DayChart({ of }: { of: Summary }) {
       stepS={86_400}
       stepName={(step) => dayText(of.days[step]?.day ?? of.first)}
       lines={[
-        { label: "In", tone: "main", values: values((day) => day.prompt_tokens - day.cached_tokens) },
-        { label: "In, cached", tone: "second", values: values((day) => day.cached_tokens) },
-        { label: "Out", tone: "third", values: values((day) => day.completion_tokens) },
+        { label: "Input", tone: "main", values: values((day) => day.prompt_tokens - day.cached_tokens) },
+        { label: "Cached input", tone: "second", values: values((day) => day.cached_tokens) },
+        { label: "Output", tone: "third", values: values((day) => day.completion_tokens) },
       ]}
     />
   );

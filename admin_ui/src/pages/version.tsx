@@ -4,7 +4,7 @@ import { useParams } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { Confirm } from "../parts/confirm";
-import { Bytes, Count, Moment, Mono } from "../parts/figures";
+import { Bytes, Count, countText, Moment, Mono } from "../parts/figures";
 import { Read } from "../parts/states";
 import { useAdapterPath } from "./adapter-data";
 import { PurgeButton, RestoreButton, RetireButton } from "./adapter-end";
@@ -79,7 +79,7 @@ function About({ version }: { version: Version }) {
         <Title order={2} size="h4">
           {version.id}
         </Title>
-        <VersionState state={version.state} />
+        <VersionState state={version.lost_at === null ? version.state : "lost"} />
       </Group>
       <Table variant="vertical" layout="auto" mb="md">
         <Table.Tbody>
@@ -148,7 +148,9 @@ function ProveAgain({ version }: { version: Version }) {
         <Confirm
           title={`Prove ${version.id} again`}
           effect={`It answers as before meanwhile. Should it not pass, and on no other weights of its base either, it is rejected${
-            version.aliases.length > 0 ? `, and ${version.aliases.length} aliases stop` : ""
+            version.aliases.length > 0
+              ? `, and ${countText(version.aliases.length, version.aliases.length === 1 ? "alias stops" : "aliases stop")}`
+              : ""
           }.`}
           action="Prove"
           dangerous={false}

@@ -1,8 +1,7 @@
 import { Anchor, Badge, Button, Card, Code, Modal, Table, Text, Title } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useSearch } from "@tanstack/react-router";
-import { useState } from "react";
+import { useNavigate, useSearch } from "@tanstack/react-router";
 import { api, heard, type Schemas } from "../api/client";
 import { failureOf } from "../api/failure";
 import { Count, Moment, Mono } from "../parts/figures";
@@ -17,8 +16,10 @@ const STATES = { waiting: "yellow", delivered: "teal", failed: "red" } as const;
 
 /** The log of 30 days: what was sent, and what came of it. */
 export function Deliveries({ tenant, hook }: { tenant: string; hook: Schemas["EndpointOut"] }) {
-  const { cursor } = useSearch({ from: "/inside/tenants/$tenant/webhooks/$webhook" });
-  const [open, setOpen] = useState<Delivery | null>(null);
+  const { cursor, delivery } = useSearch({ from: "/inside/tenants/$tenant/webhooks/$webhook" });
+  const navigate = useNavigate({ from: "/tenants/$tenant/webhooks/$webhook" });
+  const show = (id: string | undefined) =>
+    void navigate({ search: (before) => ({ ...before, delivery: id }), resetScroll: false });
   const query = { limit: 25, cursor: cursor ?? null };
   const rows = useQuery({
     queryKey: ["tenant", tenant, "webhook", hook.id, "deliveries", query],
@@ -31,11 +32,12 @@ export function Deliveries({ tenant, hook }: { tenant: string; hook: Schemas["En
     placeholderData: keepPreviousData,
     refetchInterval: LOOK_MS,
   });
+  const open = rows.data?.data.find((one) => one.id === delivery);
   const columns: Column<Delivery>[] = [
     {
       title: "Event",
       cell: (one) => (
-        <Anchor component="button" type="button" onClick={() => setOpen(one)}>
+        <Anchor component="button" type="button" onClick={() => show(one.id)}>
           {one.kind}
         </Anchor>
       ),
@@ -64,7 +66,7 @@ export function Deliveries({ tenant, hook }: { tenant: string; hook: Schemas["En
           </Empty>
         }
       />
-      {open !== null && <OneDelivery one={open} onClose={() => setOpen(null)} />}
+      {open !== undefined && <OneDelivery one={open} onClose={() => show(undefined)} />}
     </Card>
   );
 }

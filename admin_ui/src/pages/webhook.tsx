@@ -1,22 +1,11 @@
-import {
-  Anchor,
-  Button,
-  Card,
-  Group,
-  Modal,
-  Select,
-  SimpleGrid,
-  Stack,
-  Table,
-  Text,
-  Title,
-} from "@mantine/core";
+import { Anchor, Button, Card, Group, Select, SimpleGrid, Stack, Table, Text, Title } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas, tagged } from "../api/client";
 import { failureOf } from "../api/failure";
+import { BusyModal } from "../parts/busy-modal";
 import { Confirm } from "../parts/confirm";
 import { ConflictNotice, SaveBar, useEdit } from "../parts/edits";
 import { Moment } from "../parts/figures";
@@ -184,8 +173,8 @@ function Actions({ tenant, hook }: Props) {
           action="Delete"
           onConfirm={async () => {
             await heard(api.DELETE("/api/v1/tenants/{tenant}/webhooks/{endpoint_id}", { params }));
+            await navigate({ to: `/tenants/${tenant}/webhooks` }); // first: what is shown of it is gone
             await client.invalidateQueries({ queryKey: ["tenant", tenant, "webhooks"] });
-            await navigate({ to: `/tenants/${tenant}/webhooks` });
           }}
           onClose={close}
         />
@@ -234,7 +223,7 @@ function Rotate({
     void once(send);
   };
   return (
-    <Modal opened onClose={onClose} title="Rotate the secret">
+    <BusyModal opened busy={busy} onClose={onClose} title="Rotate the secret">
       <form onSubmit={submit}>
         <Stack>
           <Text size="sm">Until the one of now ends, each try is signed with both.</Text>
@@ -247,7 +236,7 @@ function Rotate({
           />
           {error !== null && <Failed error={error} />}
           <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
+            <Button variant="default" onClick={onClose} disabled={busy}>
               Cancel
             </Button>
             <Button type="submit" loading={busy}>
@@ -256,7 +245,7 @@ function Rotate({
           </Group>
         </Stack>
       </form>
-    </Modal>
+    </BusyModal>
   );
 }
 

@@ -1,9 +1,11 @@
-import { Anchor, Badge, Button, Group, Modal, Stack, Text } from "@mantine/core";
+import { Anchor, Badge, Button, Group, Stack, Text } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas } from "../api/client";
 import { failureOf } from "../api/failure";
+import { BusyModal } from "../parts/busy-modal";
+import { useUnsaved } from "../parts/edits";
 import { Moment } from "../parts/figures";
 import { useOnce } from "../parts/once";
 import { SecretOnce } from "../parts/secret";
@@ -98,6 +100,7 @@ function CreateWebhook({ onClose }: { onClose: () => void }) {
     },
     onSuccess: () => client.invalidateQueries({ queryKey: ["tenant", id, "webhooks"] }),
   });
+  useUnsaved(values !== FIRST && secret === null, true);
   const failure = create.error === null ? null : failureOf(create.error);
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -107,7 +110,7 @@ function CreateWebhook({ onClose }: { onClose: () => void }) {
     return <SecretOnce title="Secret of the webhook" secret={secret} onClose={onClose} />;
   }
   return (
-    <Modal opened onClose={onClose} title="Create webhook">
+    <BusyModal opened busy={create.isPending} onClose={onClose} title="Create webhook">
       <form onSubmit={submit}>
         <Stack>
           <HookFields
@@ -117,7 +120,7 @@ function CreateWebhook({ onClose }: { onClose: () => void }) {
           />
           {failure !== null && failure.param === undefined && <Failed error={failure} />}
           <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
+            <Button variant="default" onClick={onClose} disabled={create.isPending}>
               Cancel
             </Button>
             <Button type="submit" loading={create.isPending}>
@@ -126,6 +129,6 @@ function CreateWebhook({ onClose }: { onClose: () => void }) {
           </Group>
         </Stack>
       </form>
-    </Modal>
+    </BusyModal>
   );
 }

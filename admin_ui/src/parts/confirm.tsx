@@ -1,5 +1,6 @@
 import { Button, Group, Modal, Stack, Text, TextInput } from "@mantine/core";
 import { type FormEvent, type ReactNode, useState } from "react";
+import { useUnsaved } from "./edits";
 import { useOnce } from "./once";
 import { Failed } from "./states";
 
@@ -13,6 +14,8 @@ interface Props {
   dangerous?: boolean;
   /** Whether its effect is known by now: nobody agrees to what is still counted. */
   ready?: boolean;
+  /** Why its effect can't be known. */
+  unknown?: { error: unknown; onRetry: () => void } | undefined;
   field?: { label: string };
   /** What else is to be chosen. */
   children?: ReactNode;
@@ -27,6 +30,7 @@ export function Confirm({
   action,
   dangerous = true,
   ready = true,
+  unknown,
   field,
   children,
   onConfirm,
@@ -38,6 +42,7 @@ export function Confirm({
   const once = useOnce();
   const [error, setError] = useState<unknown>(null);
   const [missed, setMissed] = useState(false);
+  useUnsaved(name !== "" || text !== "", true);
 
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -45,6 +50,9 @@ export function Confirm({
   };
 
   const send = async () => {
+    if (!ready) {
+      return;
+    }
     if (typed !== undefined && name !== typed) {
       setMissed(true);
       return;
@@ -60,11 +68,20 @@ export function Confirm({
     }
   };
 
+  const close = () => {
+    if (!busy) {
+      onClose(); // else what it answers, a refusal or a secret, would be seen by nobody
+    }
+  };
+
   return (
-    <Modal opened onClose={onClose} title={title} closeButtonProps={{ "aria-label": "Close" }}>
+    <Modal opened onClose={close} title={title} closeButtonProps={{ "aria-label": "Close" }}>
       <form onSubmit={submit}>
         <Stack>
-          <Text size="sm">{effect}</Text>
+          <Text size="sm" aria-live="polite">
+            {effect}
+          </Text>
+          {unknown !== undefined && <Failed error={unknown.error} onRetry={unknown.onRetry} />}
           {children}
           {field !== undefined && (
             <TextInput
@@ -87,10 +104,15 @@ export function Confirm({
           )}
           {error !== null && <Failed error={error} />}
           <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
+            <Button variant="default" onClick={close}>
               Cancel
             </Button>
-            <Button type="submit" color={dangerous ? "red.9" : undefined} loading={busy || !ready}>
+            <Button
+              type="submit"
+              color={dangerous ? "red.9" : undefined}
+              loading={busy || (!ready && unknown === undefined)}
+              disabled={unknown !== undefined}
+            >
               {action}
             </Button>
           </Group>

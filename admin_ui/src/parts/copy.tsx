@@ -4,10 +4,12 @@ import { useState } from "react";
 const SAID_MS = 2_000;
 
 /** Also where the page came over plain http, which has no clipboard of its own. */
-export function CopyButton({ text, label }: { text: string; label: string }) {
+export function CopyButton({ text, label }: { text: string | (() => string); label: string }) {
   const [said, setSaid] = useState<string | null>(null);
   const copy = async () => {
-    setSaid((await copied(text)) ? "Copied" : "Select it and copy by hand");
+    setSaid(
+      (await copied(typeof text === "string" ? text : text())) ? "Copied" : "Select it and copy by hand",
+    );
     setTimeout(() => setSaid(null), SAID_MS);
   };
   return (

@@ -11,8 +11,9 @@ export function hasUnsaved(): boolean {
   return unsaved.size > 0;
 }
 
-/** Says so to the browser, too, which asks before it leaves. */
-export function useUnsaved(is: boolean): void {
+/** Says so to the browser, too, which asks before it leaves; not of what is lost with the page as everybody knows
+ * (`quietly`), which only keeps the page from being loaded anew by itself. */
+export function useUnsaved(is: boolean, quietly = false): void {
   const mine = useRef(Symbol("form"));
   useEffect(() => {
     if (!is) {
@@ -21,12 +22,14 @@ export function useUnsaved(is: boolean): void {
     const own = mine.current;
     unsaved.add(own);
     const ask = (event: BeforeUnloadEvent) => event.preventDefault();
-    window.addEventListener("beforeunload", ask);
+    if (!quietly) {
+      window.addEventListener("beforeunload", ask);
+    }
     return () => {
       unsaved.delete(own);
       window.removeEventListener("beforeunload", ask);
     };
-  }, [is]);
+  }, [is, quietly]);
 }
 
 type Fields = Record<string, unknown>;
@@ -36,8 +39,8 @@ export interface Saved<Values extends Fields> {
   etag: string | null;
 }
 
-interface Conflict {
-  current: Fields;
+interface Conflict<Values extends Fields> {
+  theirs: Values;
   etag: string | null;
 }
 
@@ -46,7 +49,7 @@ export interface Edit<Values extends Fields> {
   dirty: (keyof Values & string)[];
   busy: boolean;
   failure: Failure | null;
-  conflict: Conflict | null;
+  conflict: Conflict<Values> | null;
   set: <Name extends keyof Values>(name: Name, value: Values[Name]) => void;
   save: () => Promise<void>;
   reset: () => void;
@@ -54,8 +57,9 @@ export interface Edit<Values extends Fields> {
   takeTheirs: () => void;
 }
 
-/** A form over one object: seeded once, so that no answer that comes later takes what was typed; sends only what
- * was changed, with the tag of what it was seeded from, and shows what somebody else saved meanwhile. */
+/** A form over one object: what comes later is taken in only while nothing is typed, so that no answer takes what
+ * was; sends only what was changed, with the tag of what it was seeded from, and shows what somebody else saved
+ * meanwhile. */
 export function useEdit<Values extends Fields>(
   saved: Saved<Values>,
   send: (patch: Partial<Values>, etag: string | null) => Promise<Saved<Values>>,
@@ -66,7 +70,7 @@ export function useEdit<Values extends Fields>(
   const [busy, setBusy] = useState(false);
   const once = useOnce();
   const [failure, setFailure] = useState<Failure | null>(null);
-  const [conflict, setConflict] = useState<Conflict | null>(null);
+  const [conflict, setConflict] = useState<Conflict<Values> | null>(null);
   const dirty = changed(seed.values, values);
   useUnsaved(dirty.length > 0);
 
@@ -77,19 +81,38 @@ export function useEdit<Values extends Fields>(
     setConflict(null);
   }, []);
 
+  // Another tag than `saved` had is another's edit; its own are in the seed before `saved` has them.
+  const latest = useRef(saved);
+  const heard = useRef(saved.etag);
+  const idle = dirty.length === 0 && !busy && conflict === null;
+  useEffect(() => {
+    if (saved.etag === heard.current) {
+      return;
+    }
+    heard.current = saved.etag;
+    latest.current = saved;
+    if (idle && saved.etag !== seed.etag) {
+      begin(saved);
+    }
+  });
+
   const submit = async (names: (keyof Values & string)[], etag: string | null) => {
     setBusy(true);
     setFailure(null);
     try {
       const patch = Object.fromEntries(names.map((name) => [name, values[name]])) as Partial<Values>;
-      begin(await send(patch, etag));
+      const now = await send(patch, etag);
+      latest.current = now;
+      setSeed(now);
+      setValues((typed) => stillTyped(now.values, values, typed));
+      setConflict(null);
       notifications.show({ message: "Saved." });
     } catch (error) {
-      const heard = failureOf(error);
-      if (heard.status === 412 && heard.current !== undefined) {
-        setConflict({ current: heard.current, etag: heard.etag });
+      const failed = failureOf(error);
+      if (failed.status === 412 && failed.current !== undefined) {
+        setConflict({ theirs: read(failed.current), etag: failed.etag });
       } else {
-        setFailure(heard);
+        setFailure(failed);
       }
     } finally {
       setBusy(false);
@@ -104,11 +127,11 @@ export function useEdit<Values extends Fields>(
     conflict,
     set: (name, value) => setValues((before) => ({ ...before, [name]: value })),
     save: () => once(() => submit(dirty, seed.etag)),
-    reset: () => begin(seed),
+    reset: () => begin(latest.current),
     keepMine: () => once(() => submit(dirty, conflict?.etag ?? null)),
     takeTheirs: () => {
       if (conflict !== null) {
-        begin({ values: read(conflict.current), etag: conflict.etag });
+        begin({ values: conflict.theirs, etag: conflict.etag });
       }
     },
   };
@@ -131,9 +154,9 @@ export function ConflictNotice<Values extends Fields>({
       <Table>
         <Table.Thead>
           <Table.Tr>
-            <Table.Th>Field</Table.Th>
-            <Table.Th>Yours</Table.Th>
-            <Table.Th>There now</Table.Th>
+            <Table.Th scope="col">Field</Table.Th>
+            <Table.Th scope="col">Yours</Table.Th>
+            <Table.Th scope="col">There now</Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
@@ -141,13 +164,13 @@ export function ConflictNotice<Values extends Fields>({
             <Table.Tr key={name}>
               <Table.Td>{name}</Table.Td>
               <Table.Td>{shown(edit.values[name])}</Table.Td>
-              <Table.Td>{shown(conflict.current[name])}</Table.Td>
+              <Table.Td>{shown(conflict.theirs[name])}</Table.Td>
             </Table.Tr>
           ))}
         </Table.Tbody>
       </Table>
       <Group mt="sm">
-        <Button size="xs" onClick={() => void edit.keepMine()}>
+        <Button size="xs" onClick={() => void edit.keepMine()} loading={edit.busy}>
           Save mine
         </Button>
         <Button size="xs" variant="default" onClick={edit.takeTheirs}>
@@ -171,13 +194,19 @@ export function SaveBar<Values extends Fields>({ edit }: { edit: Edit<Values> })
   );
 }
 
+/** What is there now, and over it what was typed while it was on its way. */
+function stillTyped<Values extends Fields>(now: Values, sent: Values, typed: Values): Values {
+  const since = changed(sent, typed).map((name) => [name, typed[name]]);
+  return { ...now, ...Object.fromEntries(since) };
+}
+
 function changed<Values extends Fields>(before: Values, now: Values): (keyof Values & string)[] {
   return Object.keys(now).filter((name) => JSON.stringify(before[name]) !== JSON.stringify(now[name]));
 }
 
 function inWords(value: unknown): string {
   if (value === null || value === undefined) {
-    return "no limit";
+    return "none";
   }
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }

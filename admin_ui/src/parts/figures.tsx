@@ -2,6 +2,7 @@ import { Text } from "@mantine/core";
 
 const counts = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
 const moments = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
 /** With a no-break space before its unit, in figures of one width. */
 export function Count({ value, unit }: { value: number | null; unit?: string }) {
@@ -54,14 +55,24 @@ export function Moment({ at, absent = "never" }: { at: string | null; absent?: s
   }
   const date = new Date(at);
   return (
-    <time
-      dateTime={at}
-      title={`${date.toISOString().replace("T", " ").slice(0, 19)} UTC`}
-      className="figures"
-    >
+    <time dateTime={at} title={utcText(date)} className="figures">
       {moments.format(date)}
     </time>
   );
+}
+
+/** A moment of today, to the second; with UTC on hover. */
+export function Clock({ at }: { at: number }) {
+  const date = new Date(at);
+  return (
+    <time dateTime={date.toISOString()} title={utcText(date)} className="figures">
+      {clock.format(date)}
+    </time>
+  );
+}
+
+export function utcText(date: Date): string {
+  return `${date.toISOString().replace("T", " ").slice(0, 19)} UTC`;
 }
 
 /** An id or a name of the API, as it is written there. */

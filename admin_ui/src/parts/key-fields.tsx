@@ -1,9 +1,10 @@
 import { MultiSelect, Select, TagsInput, TextInput } from "@mantine/core";
 import type { Schemas } from "../api/client";
 import type { Failure } from "../api/failure";
+import { localMinute, momentOfField } from "./local-minute";
 
-export type Scope = Schemas["Scope"];
-export type ServiceClass = "interactive" | "standard" | "batch";
+type Scope = Schemas["Scope"];
+type ServiceClass = "interactive" | "standard" | "batch";
 
 export interface KeyValues extends Record<string, unknown> {
   name: string;
@@ -80,7 +81,7 @@ export function KeyFields({ values, set, failure, disabled = false }: Props) {
         onChange={(networks) => set("allowed_networks", networks.length === 0 ? null : networks)}
       />
       <Select
-        label="Class"
+        label="Service class"
         description="How urgent its requests are"
         data={["interactive", "standard", "batch"]}
         allowDeselect={false}
@@ -96,21 +97,8 @@ export function KeyFields({ values, set, failure, disabled = false }: Props) {
         disabled={disabled}
         error={error("expires_at")}
         value={localMinute(values.expires_at)}
-        onChange={(event) => {
-          const text = event.currentTarget.value;
-          set("expires_at", text === "" ? null : new Date(text).toISOString());
-        }}
+        onChange={(event) => set("expires_at", momentOfField(event.currentTarget.value))}
       />
     </>
   );
-}
-
-/** As the browser's own field for moments wants it. */
-function localMinute(at: string | null): string {
-  if (at === null) {
-    return "";
-  }
-  const date = new Date(at);
-  const local = new Date(date.getTime() - date.getTimezoneOffset() * 60_000);
-  return local.toISOString().slice(0, 16);
 }

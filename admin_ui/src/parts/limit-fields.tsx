@@ -1,6 +1,7 @@
-import { NumberInput, SimpleGrid, Switch, TextInput } from "@mantine/core";
+import { SimpleGrid, Switch, TextInput } from "@mantine/core";
 import type { Schemas } from "../api/client";
 import type { Edit } from "./edits";
+import { NumberField } from "./number-field";
 
 type Budget = Schemas["BudgetOut"] | null;
 
@@ -47,7 +48,7 @@ export function LimitFields({ edit, disabled, budgets = true }: FieldsProps) {
   return (
     <SimpleGrid cols={{ base: 1, sm: 2 }}>
       {NUMBERS.map(([name, label]) => (
-        <NumberInput
+        <NumberField
           key={name}
           label={label}
           placeholder="No limit"
@@ -57,8 +58,8 @@ export function LimitFields({ edit, disabled, budgets = true }: FieldsProps) {
           thousandSeparator=" "
           disabled={disabled}
           error={param === name ? edit.failure?.message : null}
-          value={edit.values[name] ?? ""}
-          onChange={(value) => edit.set(name, value === "" ? null : Number(value))}
+          value={edit.values[name]}
+          onChange={(value) => edit.set(name, value)}
         />
       ))}
       {budgets && (

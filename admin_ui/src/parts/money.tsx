@@ -40,7 +40,7 @@ export function Money({
   );
 }
 
-export function moneyText(amount: string, currency: string | null): string {
+function moneyText(amount: string, currency: string | null): string {
   const units = unitsOf(amount);
   const size = units < 0n ? -units : units;
   if (size > 0n && size < unitsOf(LEAST)) {

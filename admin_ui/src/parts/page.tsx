@@ -12,6 +12,8 @@ export interface ApiCall {
 
 interface Props {
   title: string;
+  /** Which of its tabs is open: for the window's title, and for who hears it. */
+  tab?: string | undefined;
   /** How this page's data is got without it. */
   calls: ApiCall[];
   aside?: ReactNode;
@@ -19,10 +21,10 @@ interface Props {
   children: ReactNode;
 }
 
-export function Page({ title, calls, aside, actions, children }: Props) {
+export function Page({ title, tab, calls, aside, actions, children }: Props) {
   useEffect(() => {
-    document.title = `${title} · Motet`;
-  }, [title]);
+    document.title = [tab, title, "Motet"].filter((part) => part !== undefined).join(" · ");
+  }, [title, tab]);
   return (
     <Stack gap="md">
       <Group justify="space-between" align="center" gap="sm">

@@ -39,6 +39,6 @@ export function rangeLookMs({ range, until }: RangeSearch): number | false {
   return range === "7d" || range === "30d" ? LATER_MS : SOON_MS;
 }
 
-function momentOf(value: unknown): string | undefined {
+export function momentOf(value: unknown): string | undefined {
   return typeof value === "string" && !Number.isNaN(Date.parse(value)) ? value : undefined;
 }

@@ -2,6 +2,7 @@ import { Button, Group, Popover, SegmentedControl, Stack, Text, TextInput } from
 import { useState } from "react";
 import type { Schemas } from "../api/client";
 import { Moment } from "./figures";
+import { localMinute, momentOfField } from "./local-minute";
 import { RANGES, type Range, type RangeSearch } from "./range-search";
 
 const NAMES: Record<Range, string> = {
@@ -69,7 +70,11 @@ function Span({ search, onChange }: { search: RangeSearch; onChange: (next: Rang
         event.preventDefault();
         setTold(true);
         if (wrong === null) {
-          onChange({ range: undefined, since: isoOf(since), until: until === "" ? undefined : isoOf(until) });
+          onChange({
+            range: undefined,
+            since: momentOfField(since) ?? undefined,
+            until: momentOfField(until) ?? undefined,
+          });
         }
       }}
     >
@@ -111,7 +116,7 @@ export function RangeLine({ of }: { of: Told }) {
   );
 }
 
-export function zoneName(): string {
+function zoneName(): string {
   return Intl.DateTimeFormat().resolvedOptions().timeZone;
 }
 
@@ -120,14 +125,4 @@ function stepText(seconds: number): string {
     return `${seconds / 86_400}\u00a0d`;
   }
   return seconds % 3_600 === 0 ? `${seconds / 3_600}\u00a0h` : `${seconds / 60}\u00a0min`;
-}
-
-const isoOf = (local: string) => new Date(local).toISOString();
-
-function localMinute(at: string | undefined): string {
-  if (at === undefined) {
-    return "";
-  }
-  const date = new Date(at);
-  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }

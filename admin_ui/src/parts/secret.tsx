@@ -32,7 +32,7 @@ export function SecretOnce({
           {secret}
         </Code>
         <Group>
-          <CopyButton text={secret} label="Copy key" />
+          <CopyButton text={secret} label="Copy" />
         </Group>
         <Checkbox
           label="I have stored it"

@@ -1,8 +1,10 @@
 import { Alert, Button, Center, Code, Group, Loader, Stack, Text, Title } from "@mantine/core";
-import { type ReactNode, useEffect, useState } from "react";
+import { type ReactNode, useEffect, useRef, useState } from "react";
 import { failureOf } from "../api/failure";
+import { Clock } from "./figures";
 
 const SPINNER_AFTER_MS = 200;
+const AGAIN_MS = 10_000;
 
 /** Nothing for a moment, then a spinner: what comes at once does not flicker. */
 export function Loading({ what }: { what: string }) {
@@ -71,11 +73,25 @@ export function Failed({ error, onRetry }: { error: unknown; onRetry?: () => voi
   );
 }
 
-/** Over what is still shown, but could not be read again. */
-export function Stale({ since, error }: { since: number; error: unknown }) {
+/** Over what is still shown, but could not be read again. What may pass is asked for until it does. */
+function Stale({ since, error, refetch }: { since: number; error: unknown; refetch: () => unknown }) {
+  const { message, passing } = failureOf(error);
+  const again = useRef(refetch);
+  again.current = refetch;
+  useEffect(() => {
+    if (!passing) {
+      return;
+    }
+    const timer = setInterval(() => {
+      if (document.visibilityState === "visible") {
+        again.current();
+      }
+    }, AGAIN_MS);
+    return () => clearInterval(timer);
+  }, [passing]);
   return (
     <Alert color="yellow" role="status" mb="sm" p="xs">
-      As of {new Date(since).toLocaleTimeString()}: {failureOf(error).message} It is tried again by itself.
+      As of <Clock at={since} />: {message} {passing && "It is tried again by itself."}
     </Alert>
   );
 }
@@ -116,7 +132,7 @@ export function Read<Data>({
   }
   return (
     <>
-      {of.error !== null && <Stale since={of.dataUpdatedAt} error={of.error} />}
+      {of.error !== null && <Stale since={of.dataUpdatedAt} error={of.error} refetch={of.refetch} />}
       {children(of.data)}
     </>
   );

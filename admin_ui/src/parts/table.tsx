@@ -1,6 +1,7 @@
 import { Button, Group, Table, Text } from "@mantine/core";
 import { useNavigate } from "@tanstack/react-router";
 import type { ReactNode } from "react";
+import { Scrolls } from "./scrolls";
 import { Read } from "./states";
 
 export interface Column<Row> {
@@ -34,6 +35,8 @@ interface Props<Row> {
   cursor: string | undefined;
   /** Its parameter of the address, where a page has two lists. */
   cursorName?: string;
+  /** Whether its rows have nothing to focus: keys then scroll the table itself. */
+  plain?: boolean;
   empty: ReactNode;
 }
 
@@ -46,6 +49,7 @@ export function DataTable<Row>({
   rowKey,
   cursor,
   cursorName = "cursor",
+  plain = false,
   empty,
 }: Props<Row>) {
   return (
@@ -55,7 +59,7 @@ export function DataTable<Row>({
           empty
         ) : (
           <>
-            <Table.ScrollContainer minWidth={560}>
+            <Scrolls minWidth={560} what={caption} hasStops={!plain}>
               <Table highlightOnHover aria-busy={rows.isPlaceholderData} verticalSpacing="xs">
                 <caption className="off-screen">{caption}</caption>
                 <Table.Thead>
@@ -79,7 +83,7 @@ export function DataTable<Row>({
                   ))}
                 </Table.Tbody>
               </Table>
-            </Table.ScrollContainer>
+            </Scrolls>
             <Pager cursor={cursor} name={cursorName} next={page.next_cursor} shown={page.data.length} />
           </>
         )

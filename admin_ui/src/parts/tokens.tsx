@@ -24,7 +24,7 @@ export function SumTable({ caption, of, currency, total, rows }: Props) {
         <Table.Thead>
           <Table.Tr>
             <Table.Th scope="col">{of}</Table.Th>
-            {["Requests", "Tokens in", "of them cached", "Tokens out", "Cost"].map((title) => (
+            {["Requests", "Input tokens", "of them cached", "Output tokens", "Cost"].map((title) => (
               <Table.Th key={title} scope="col" ta="end">
                 {title}
               </Table.Th>

@@ -3,6 +3,9 @@
 import type { Schemas } from "../api/client";
 import type { ChartLine } from "./chart";
 
+/** What stands for all series that are not shown. */
+export const OTHERS = "(other)";
+
 export type Metrics = Schemas["RequestMetrics"];
 export type Figures = Schemas["Figures"];
 type Times = "ttft_ms" | "inter_token_ms" | "queue_ms" | "total_ms";

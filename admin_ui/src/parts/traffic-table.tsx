@@ -4,7 +4,7 @@ import type { Schemas } from "../api/client";
 import { Duration } from "./duration";
 import { Count } from "./figures";
 import { Empty } from "./states";
-import { answered, type Metrics } from "./traffic-steps";
+import { answered, type Metrics, OTHERS } from "./traffic-steps";
 
 type Series = Schemas["Series"];
 
@@ -43,7 +43,7 @@ export function TrafficTable({ of, tenant }: { of: Metrics; tenant?: string }) {
           {of.data.map((series) => (
             <Table.Tr key={`${series.tenant} ${series.key}`}>
               <Table.Th scope="row" fw={400}>
-                <Name series={series} by={of.by} page={tenant} />
+                <Name series={series} of={of} page={tenant} />
               </Table.Th>
               <Table.Td ta="end">
                 <Count value={series.total.requests} />
@@ -82,12 +82,12 @@ export function TrafficTable({ of, tenant }: { of: Metrics; tenant?: string }) {
 
 const refused = ({ total }: Series) => total.requests - answered(total) - total.failed - total.client_left;
 
-function Name({ series, by, page }: { series: Series; by: Metrics["by"]; page: string | undefined }) {
+function Name({ series, of, page }: { series: Series; of: Metrics; page: string | undefined }) {
   const tenant = series.tenant ?? page;
-  if (series.key === "(other)" || tenant === undefined) {
-    return <Text size="sm">{series.key === "(other)" ? "all others" : series.key}</Text>;
+  if (series.key === OTHERS || tenant === undefined) {
+    return <Text size="sm">{series.key === OTHERS ? "all others" : series.key}</Text>;
   }
-  if (by === "tenant") {
+  if (of.by === "tenant") {
     return (
       <Anchor component={Link} to={`/tenants/${tenant}`}>
         {series.tenant_name ?? series.key}
@@ -105,7 +105,11 @@ function Name({ series, by, page }: { series: Series; by: Metrics["by"]; page: s
   }
   const adapter = series.key.split("/").at(-1);
   return (
-    <Anchor component={Link} to={`/tenants/${tenant}/requests`} search={{ adapter } as never}>
+    <Anchor
+      component={Link}
+      to={`/tenants/${tenant}/requests`}
+      search={{ adapter, since: of.start, until: of.end } as never}
+    >
       {owner}
       {series.key}
     </Anchor>

@@ -1,5 +1,7 @@
-import { Group, Select, Text, TextInput } from "@mantine/core";
+import { Group, Select, Text } from "@mantine/core";
 import type { ReactNode } from "react";
+import { utcText } from "./figures";
+import { DayField } from "./filters";
 
 export const PERIODS = ["last_7_days", "last_31_days", "this_month", "last_month"] as const;
 export type Period = (typeof PERIODS)[number];
@@ -91,19 +93,17 @@ export function WindowPicker({
       />
       {byDays && (
         <>
-          <TextInput
-            type="date"
+          <DayField
             label="First day"
-            value={search.first ?? ""}
+            value={search.first}
             max={search.last}
-            onChange={(event) => onChange({ first: event.currentTarget.value || undefined })}
+            onChange={(first) => onChange({ first })}
           />
-          <TextInput
-            type="date"
+          <DayField
             label="Last day"
-            value={search.last ?? ""}
+            value={search.last}
             min={search.first}
-            onChange={(event) => onChange({ last: event.currentTarget.value || undefined })}
+            onChange={(last) => onChange({ last })}
           />
         </>
       )}
@@ -133,7 +133,7 @@ export function WindowLine({ of, children }: { of: Omit<Shown, "first" | "last">
   );
 }
 
-export function CompleteUntil({ at, end, zone }: { at: string | null; end: string; zone: string }) {
+function CompleteUntil({ at, end, zone }: { at: string | null; end: string; zone: string }) {
   if (at === null) {
     return <>nobody knows yet what is missing</>;
   }
@@ -148,14 +148,10 @@ export function CompleteUntil({ at, end, zone }: { at: string | null; end: strin
 }
 
 /** By the clock of the page's own zone; UTC on hover. */
-export function ZonedMoment({ at, zone }: { at: string; zone: string }) {
+function ZonedMoment({ at, zone }: { at: string; zone: string }) {
   const date = new Date(at);
   return (
-    <time
-      dateTime={at}
-      title={`${date.toISOString().replace("T", " ").slice(0, 19)} UTC`}
-      className="figures"
-    >
+    <time dateTime={at} title={utcText(date)} className="figures">
       {clockOf(zone).format(date)}
     </time>
   );

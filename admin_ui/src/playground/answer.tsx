@@ -1,6 +1,7 @@
-import { Alert, Badge, Button, Group, Paper, Stack, Text } from "@mantine/core";
+import { Alert, Anchor, Badge, Button, Group, Paper, Stack, Text } from "@mantine/core";
+import { Link } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
-import { countText, Mono } from "../parts/figures";
+import { Clock, Count, countText, Mono } from "../parts/figures";
 import type { Answer } from "./conversation";
 import { Billed } from "./cost";
 import { Refusal } from "./stream";
@@ -98,7 +99,16 @@ function Who({ answer }: { answer: Answer }) {
         {facts.join(", ")}
       </Text>
       <Text size="xs" c="dimmed">
-        Request <Mono>{served.requestId}</Mono>
+        Request{" "}
+        <Anchor
+          component={Link}
+          to={`/requests/${served.requestId}`}
+          target="_blank"
+          className="mono"
+          inherit
+        >
+          {served.requestId}
+        </Anchor>
       </Text>
     </Stack>
   );
@@ -154,10 +164,14 @@ function Again({ at }: { at: Date }) {
   }, []);
   const seconds = Math.ceil((at.getTime() - now) / 1_000);
   return (
-    <Text size="sm" title={`${at.toISOString()} (UTC)`} className="figures">
-      {seconds > 0
-        ? `It may pass at ${at.toLocaleTimeString()}, in ${countText(seconds, "s")}.`
-        : "It may pass now."}
+    <Text size="sm">
+      {seconds > 0 ? (
+        <>
+          It may pass at <Clock at={at.getTime()} />, in <Count value={seconds} unit="s" />.
+        </>
+      ) : (
+        "It may pass now."
+      )}
     </Text>
   );
 }

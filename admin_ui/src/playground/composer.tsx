@@ -1,5 +1,6 @@
 import { Button, Group, Kbd, Text, Textarea } from "@mantine/core";
 import { type KeyboardEvent, useState } from "react";
+import { useUnsaved } from "../parts/edits";
 
 interface Props {
   busy: boolean;
@@ -10,6 +11,7 @@ interface Props {
 
 export function Composer({ busy, ready, onSend, onStop }: Props) {
   const [prompt, setPrompt] = useState("");
+  useUnsaved(prompt.trim() !== "", true);
   const send = () => {
     if (prompt.trim() !== "" && !busy && ready === null) {
       onSend(prompt);

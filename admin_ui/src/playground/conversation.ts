@@ -19,7 +19,7 @@ export interface Answer {
   lastMs: number | null;
 }
 
-export interface Turn {
+interface Turn {
   id: number;
   prompt: string;
   answers: Answer[]; // one for each side
@@ -47,6 +47,7 @@ const SHOWN_EACH_MS = 50;
 export function useConversation(key: KeyInHand): Conversation {
   const [turns, setTurns] = useState<Turn[]>([]);
   const running = useRef(new Set<AbortController>());
+  const lastId = useRef(0); // never one twice: what was stopped is still told of by its own
   const [busy, setBusy] = useState(false);
   const stop = () => {
     for (const each of running.current) {
@@ -119,7 +120,8 @@ export function useConversation(key: KeyInHand): Conversation {
       setTurns([]);
     },
     send: async (prompt, settings) => {
-      const id = (turns.at(-1)?.id ?? 0) + 1;
+      lastId.current += 1;
+      const id = lastId.current;
       const turn = { id, prompt, answers: settings.models.map(waiting) };
       setTurns([...turns, turn]);
       await Promise.all(

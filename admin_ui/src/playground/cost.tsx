@@ -2,16 +2,17 @@ import { Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { api, heard } from "../api/client";
 import { failureOf } from "../api/failure";
+import { of } from "../live/fresh";
 import { Count } from "../parts/figures";
+import { Money } from "../parts/money";
 
 const LOOK_MS = 1_000;
 const TRIES = 60;
-const LEAST = 0.000_001;
 
 /** What an answer was billed with, as soon as the ledger has it: what was stopped, too. */
 export function Billed({ tenant, request }: { tenant: string; request: string }) {
   const read = useQuery({
-    queryKey: ["tenant", tenant, "receipt", request],
+    queryKey: ["tenant", tenant, "answer", request, "billed"],
     queryFn: async () => {
       try {
         const params = { path: { tenant, request_id: request } };
@@ -23,14 +24,17 @@ export function Billed({ tenant, request }: { tenant: string; request: string })
         throw error;
       }
     },
-    refetchInterval: ({ state }) => (state.data?.billed || state.dataUpdateCount > TRIES ? false : LOOK_MS),
+    refetchInterval: ({ state }) => (isOver(state) ? false : LOOK_MS),
     staleTime: Number.POSITIVE_INFINITY,
+    meta: of(), // it asks by itself: each answer of a conversation would ask at each change of the tenant
   });
   const billed = read.data?.billed ?? null;
   if (billed === null) {
     return (
       <Text size="xs" c="dimmed">
-        Its bill is on its way.
+        {read.error === null
+          ? "Its bill is on its way: the request's own page will have it, too."
+          : `Its bill can't be read now: ${failureOf(read.error).message}`}
       </Text>
     );
   }
@@ -44,38 +48,18 @@ export function Billed({ tenant, request }: { tenant: string; request: string })
         </>
       )}
       , <Count value={billed.output_tokens} unit="out" />.{" "}
-      <Cost amount={billed.amount} currency={billed.currency} />.
+      <Money amount={billed.amount} currency={billed.currency} />.
       {billed.tier !== null && billed.adapter !== null && <> The adapter lay in: {billed.tier}.</>}
     </Text>
   );
 }
 
-/** Exact on hover. What has no price is not free. */
-export function Cost({ amount, currency }: { amount: string | null; currency: string | null }) {
-  if (amount === null || currency === null) {
-    return (
-      <span title="No version of the price book held when it ended, or none is known">no price known</span>
-    );
-  }
-  return (
-    <span className="figures" title={`${amount} ${currency}, exactly`}>
-      {costText(amount, currency)}
-    </span>
-  );
+interface Looks {
+  data: { billed: unknown } | undefined;
+  dataUpdateCount: number;
+  errorUpdateCount: number;
 }
 
-/** From one of the currency on two decimals, below it three figures; never rounded to nothing. */
-export function costText(amount: string, currency: string): string {
-  const value = Number(amount);
-  if (value === 0) {
-    return "–";
-  }
-  const least = value < LEAST;
-  const shown = least ? LEAST : value;
-  const decimals =
-    shown >= 1
-      ? { minimumFractionDigits: 2, maximumFractionDigits: 2 }
-      : { minimumSignificantDigits: 1, maximumSignificantDigits: 3 };
-  const text = new Intl.NumberFormat(undefined, { style: "currency", currency, ...decimals }).format(shown);
-  return least ? `<${text}` : text;
+function isOver({ data, dataUpdateCount, errorUpdateCount }: Looks): boolean {
+  return Boolean(data?.billed) || dataUpdateCount + errorUpdateCount > TRIES;
 }

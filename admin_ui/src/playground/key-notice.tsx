@@ -3,7 +3,7 @@ import { type FormEvent, useRef, useState } from "react";
 import { api, heard } from "../api/client";
 import { failureOf } from "../api/failure";
 import type { Tenant } from "../pages/tenant-data";
-import { Mono } from "../parts/figures";
+import { Clock, Mono } from "../parts/figures";
 import { type KeyInHand, publicPart } from "./key";
 
 /** Which key asks; the one place where another can be given. */
@@ -12,15 +12,21 @@ export function KeyNotice({ tenant, hand }: { tenant: Tenant; hand: KeyInHand })
   const [giving, setGiving] = useState(false);
   const { shown } = hand;
   if (shown !== null) {
-    const until = shown.endsAt === null ? null : new Date(shown.endsAt).toLocaleTimeString();
     return (
       <Group gap="xs">
         <Text size="sm">
           Asks with the key <Mono>{`mt_${shown.id}_…`}</Mono>
-          {until === null ? ", which you gave" : `, made for this page until ${until}`}.
+          {shown.endsAt === null ? (
+            ", which you gave"
+          ) : (
+            <>
+              , made for this page until <Clock at={shown.endsAt} />
+            </>
+          )}
+          .
         </Text>
         <Anchor component="button" type="button" size="sm" onClick={hand.drop}>
-          {until === null ? "Forget it" : "Revoke it now"}
+          {shown.endsAt === null ? "Forget it" : "Revoke it now"}
         </Anchor>
       </Group>
     );

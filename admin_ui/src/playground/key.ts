@@ -1,6 +1,7 @@
 /** The key that the playground asks with. Its secret is in a variable of the page that is open and nowhere else. */
 import { useCallback, useEffect, useRef, useState } from "react";
 import { api, heard } from "../api/client";
+import { Failure } from "../api/failure";
 import { prefix } from "../place";
 import { beforeLogOut, currentCsrf } from "../session/door";
 
@@ -13,7 +14,7 @@ interface Held {
   shown: ShownKey;
 }
 
-export interface ShownKey {
+interface ShownKey {
   id: string; // the public part
   endsAt: number | null; // null: it was pasted, and ends when it ends
 }
@@ -75,6 +76,10 @@ export function useKey(tenant: string): KeyInHand {
         },
       }),
     );
+    if (left.current) {
+      await revoke(tenant, made.key.id); // the page was left while it was made
+      throw new Failure(0, { detail: "The page was left." });
+    }
     void hold({ secret: made.secret, shown: { id: made.key.id, endsAt } });
     if (left.current) {
       void hold(null); // it was left while the key was made

@@ -19,18 +19,19 @@ interface Props {
   models: Schemas["ModelOut"][];
   value: string;
   onChange: (model: string) => void;
-  error: string | null;
 }
 
 /** Offers what there is; takes whatever the API takes: `[owner/]name[@version|@alias]`. */
-export function ModelField({ tenant, label, models, value, onChange, error }: Props) {
+export function ModelField({ tenant, label, models, value, onChange }: Props) {
   const bare = value.split("@", 1)[0] ?? "";
   const own = models.some((model) => model.id === bare && model.parent !== null) && !bare.includes("/");
   const adapter = useQuery({
     queryKey: ["tenant", tenant, "adapter", bare],
     queryFn: () =>
       heard(
-        api.GET("/api/v1/tenants/{tenant}/adapters/{name}", { params: { path: { tenant, name: bare } } }),
+        api.GET("/api/v1/tenants/{tenant}/adapters/{name}", {
+          params: { path: { tenant, name: bare }, query: { state: "any" } }, // as its own page, which shares it
+        }),
       ),
     enabled: own,
     placeholderData: keepPreviousData,
@@ -46,7 +47,6 @@ export function ModelField({ tenant, label, models, value, onChange, error }: Pr
       limit={SHOWN}
       value={value}
       onChange={onChange}
-      error={error}
       spellCheck={false}
       maxLength={192}
       comboboxProps={{ position: "bottom-start" }}

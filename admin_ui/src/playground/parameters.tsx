@@ -1,5 +1,6 @@
-import { Collapse, NumberInput, Stack, TagsInput, Textarea, UnstyledButton } from "@mantine/core";
+import { Collapse, Stack, TagsInput, Textarea, UnstyledButton } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
+import { NumberField } from "../parts/number-field";
 import { NUMBER_NAMES, NUMBERS, type NumberName, type Numbers } from "./request";
 
 const FIRST: NumberName[] = ["max_tokens", "temperature", "top_p", "seed"];
@@ -22,7 +23,7 @@ export function Parameters({ numbers, setNumber, system, setSystem, stop, setSto
   const field = (name: NumberName) => {
     const { label, min, max, step, hint } = NUMBERS[name];
     return (
-      <NumberInput
+      <NumberField
         key={name}
         label={label}
         placeholder={hint}
@@ -31,8 +32,8 @@ export function Parameters({ numbers, setNumber, system, setSystem, stop, setSto
         step={step}
         allowDecimal={step < 1}
         error={wrong === name ? "The API refused it." : null}
-        value={numbers[name] ?? ""}
-        onChange={(value) => setNumber(name, value === "" ? undefined : Number(value))}
+        value={numbers[name] ?? null}
+        onChange={(value) => setNumber(name, value ?? undefined)}
       />
     );
   };

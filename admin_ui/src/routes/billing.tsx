@@ -2,7 +2,7 @@ import { createRoute, lazyRouteComponent } from "@tanstack/react-router";
 import { type WindowSearch, windowSearch } from "../parts/window";
 import { inside, tenant, text } from "./frame";
 
-export const GROUPS = ["adapter", "key", "service_class"] as const;
+const GROUPS = ["adapter", "key", "service_class"] as const;
 
 export interface UsageSearch extends WindowSearch {
   by?: (typeof GROUPS)[number];
@@ -23,7 +23,7 @@ const usage = createRoute({
   component: lazyRouteComponent(() => import("../pages/usage"), "UsagePage"),
 });
 
-export interface StatementSearch {
+interface StatementSearch {
   month?: string;
   cursor?: string;
 }
@@ -55,7 +55,7 @@ const periods = createRoute({
   component: lazyRouteComponent(() => import("../pages/billing-periods"), "BillingPeriods"),
 });
 
-export interface MonthSearch {
+interface MonthSearch {
   ledger?: true;
   cursor?: string;
 }

@@ -43,7 +43,7 @@ const bases = createRoute({
   component: lazyRouteComponent(() => import("../pages/bases"), "BasesPage"),
 });
 
-export interface LeftBehindSearch {
+interface LeftBehindSearch {
   digest?: string;
   cursor?: string;
 }

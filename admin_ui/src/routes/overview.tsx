@@ -3,7 +3,7 @@ import type { Outcome } from "../pages/requests";
 import { type RangeSearch, rangeSearch } from "../parts/range-search";
 import { inside, tenant, text } from "./frame";
 
-export interface OverviewSearch extends RangeSearch {
+interface OverviewSearch extends RangeSearch {
   by?: "adapter";
 }
 

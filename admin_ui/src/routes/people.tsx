@@ -26,7 +26,10 @@ const webhooks = createRoute({
 const webhook = createRoute({
   getParentRoute: () => tenant,
   path: "/webhooks/$webhook",
-  validateSearch: place,
+  validateSearch: (search: Record<string, unknown>): { cursor?: string; delivery?: string } => ({
+    ...place(search),
+    delivery: text(search.delivery),
+  }),
   component: lazyRouteComponent(() => import("../pages/webhook"), "WebhookPage"),
 });
 

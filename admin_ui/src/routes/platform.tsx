@@ -1,4 +1,5 @@
 import { createRoute, lazyRouteComponent } from "@tanstack/react-router";
+import { momentOf } from "../parts/range-search";
 import { inside, tenant, text } from "./frame";
 
 export interface AuditSearch {
@@ -8,15 +9,18 @@ export interface AuditSearch {
   since?: string;
   until?: string;
   cursor?: string;
+  /** The event that is open. */
+  event?: string;
 }
 
 const auditSearch = (search: Record<string, unknown>): AuditSearch => ({
   actor: text(search.actor),
   action: text(search.action),
   target: text(search.target),
-  since: text(search.since),
-  until: text(search.until),
+  since: momentOf(search.since),
+  until: momentOf(search.until),
   cursor: text(search.cursor),
+  event: text(search.event),
 });
 
 const tenantAudit = createRoute({

@@ -2,7 +2,7 @@ import { createRoute, lazyRouteComponent } from "@tanstack/react-router";
 import { adapter } from "./adapters";
 import { text } from "./frame";
 
-export interface AliasesSearch {
+interface AliasesSearch {
   cursor?: string;
   /** The alias that is being moved. */
   open?: string;
@@ -18,7 +18,7 @@ const aliases = createRoute({
   component: lazyRouteComponent(() => import("../pages/adapter-aliases"), "AdapterAliases"),
 });
 
-export interface RolloutsSearch {
+interface RolloutsSearch {
   cursor?: string;
   /** The alias that a new one is being planned for. */
   begin?: string;

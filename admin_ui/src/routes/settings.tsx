@@ -13,7 +13,7 @@ const account = createRoute({
   component: lazyRouteComponent(() => import("../pages/settings-account"), "AccountSettings"),
 });
 
-export interface StoreSearch {
+interface StoreSearch {
   cursor?: string;
   check?: string;
 }

@@ -64,6 +64,19 @@ export function fetchProviders(): Promise<Providers> {
   return ask<Providers>("GET", "/api/v1/session/providers");
 }
 
+/** What was heard of the session: who has it, and what it may. In another tab it may have become somebody else's. */
+export function noteSession(session: Session): void {
+  const before = queries.getQueryData<Session>(SESSION);
+  if (before === undefined || asking !== null) {
+    return; // it begins with `accept`
+  }
+  if (before.admin.id !== session.admin.id || before.csrf_token !== session.csrf_token) {
+    accept(session);
+  } else if (before.can.join() !== session.can.join()) {
+    queries.setQueryData(SESSION, session);
+  }
+}
+
 /** Resolves when somebody is logged in again. One dialog, however many requests wait for it. */
 export function logInAgain(): Promise<void> {
   if (asking === null) {
@@ -90,7 +103,7 @@ export function onAsking(listener: (open: boolean) => void): () => void {
 export function onOtherTabs(): () => void {
   const heard = (event: MessageEvent) => {
     if (event.data === "in" && asking !== null) {
-      void refreshSession();
+      void refreshSession().catch(() => {}); // it is still asked for
     } else if (event.data === "out") {
       void logInAgain();
     }

@@ -1,9 +1,9 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
 import { Failure } from "../api/failure";
-import { fetchSession, logInAgain, SESSION, type Session } from "./door";
+import { fetchSession, logInAgain, noteSession, SESSION, type Session } from "./door";
 
-const LOOK_MS = 4_000; // while the page is seen: so soon it notices that it was logged out elsewhere
+const LOOK_MS = 4_000; // while the page is seen: so soon it notices that it was logged out elsewhere, or may do other things
 
 /** Of a page behind the door, which does not open without one. */
 export function useSession(): Session {
@@ -26,7 +26,7 @@ export function useSessionWatch(): void {
         return;
       }
       try {
-        await fetchSession(false);
+        noteSession(await fetchSession(false));
       } catch (error) {
         if (error instanceof Failure && error.status === 401) {
           void logInAgain();

@@ -2,6 +2,8 @@ import { Alert, Button, Divider, PasswordInput, Stack, TextInput } from "@mantin
 import { useQuery } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { failureOf } from "../api/failure";
+import { useOnce } from "../parts/once";
+import { Failed } from "../parts/states";
 import { prefix } from "../place";
 import { fetchProviders, logIn, type Session } from "./door";
 
@@ -21,8 +23,15 @@ export function LogInForm({ returnTo, beside = false, onDone }: Props) {
   const [problem, setProblem] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
 
-  const submit = async (event: FormEvent) => {
+  const once = useOnce();
+  const byPassword = providers.data?.password ?? true;
+
+  const submit = (event: FormEvent) => {
     event.preventDefault();
+    void once(send);
+  };
+
+  const send = async () => {
     setBusy(true);
     setProblem(null);
     try {
@@ -37,6 +46,9 @@ export function LogInForm({ returnTo, beside = false, onDone }: Props) {
 
   return (
     <Stack>
+      {providers.data === undefined && providers.error !== null && (
+        <Failed error={providers.error} onRetry={() => void providers.refetch()} />
+      )}
       {(providers.data?.data ?? []).map((provider) => (
         <Button
           key={provider.id}
@@ -48,8 +60,8 @@ export function LogInForm({ returnTo, beside = false, onDone }: Props) {
           Log in with {provider.name}
         </Button>
       ))}
-      {(providers.data?.data.length ?? 0) > 0 && <Divider label="or with a password" />}
-      <form onSubmit={submit}>
+      {(providers.data?.data.length ?? 0) > 0 && byPassword && <Divider label="or with a password" />}
+      <form onSubmit={submit} hidden={!byPassword}>
         <Stack>
           {problem !== null && (
             <Alert color="red" role="alert">

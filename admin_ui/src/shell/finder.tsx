@@ -62,7 +62,7 @@ export function Finder({ session }: { session: Session }) {
       label: found.label,
       description: found.kind,
       leftSection: <Icon name={found.icon} />,
-      onClick: () => void navigate({ href: found.to }),
+      onClick: () => void navigate({ to: found.to }),
     })),
   ];
   return (
@@ -123,10 +123,10 @@ function useInTenant(tenant: string | undefined, text: string): FoundThing[] {
       return [
         ...all[0].data.map((adapter) => ({
           id: `adapter ${adapter.name}`,
-          kind: "Adapter, in the playground",
+          kind: "Adapter",
           label: adapter.name,
           icon: "adapter" as const,
-          to: `/tenants/${path.tenant}/playground?model=${adapter.name}`,
+          to: `/tenants/${path.tenant}/adapters/${adapter.name}`,
         })),
         ...[...ofKeys.values()].map((key) => ({
           id: `key ${key.id}`,

@@ -11,20 +11,19 @@ import {
   useMantineColorScheme,
 } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
-import { notifications } from "@mantine/notifications";
 import { spotlight } from "@mantine/spotlight";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
-import { useEffect } from "react";
-import { failureOf } from "../api/failure";
+import { useEffect, useRef, useState } from "react";
 import { LiveUpdates } from "../live/live";
 import { Icon } from "../parts/icons";
-import { uiRoot } from "../place";
-import { logOut } from "../session/door";
 import { useSession, useSessionWatch } from "../session/hooks";
+import { LogOutEverywhere, leaveHere } from "../session/log-out";
 import { Finder } from "./finder";
 import { places } from "./places";
 import { Shortcuts } from "./shortcuts";
 import { TenantSwitcher } from "./tenant-switcher";
+
+const ARRIVED_MS = 500; // its title is that of the page by then
 
 export function Shell() {
   const session = useSession();
@@ -79,12 +78,32 @@ export function Shell() {
           />
         ))}
       </AppShell.Navbar>
+      <Arrived path={path} />
       <AppShell.Main id="main" tabIndex={-1}>
         <Outlet />
       </AppShell.Main>
       <Finder session={session} />
       <LiveUpdates />
     </AppShell>
+  );
+}
+
+/** Tells who does not see it that another page is there. */
+function Arrived({ path }: { path: string }) {
+  const [told, setTold] = useState("");
+  const first = useRef(path);
+  useEffect(() => {
+    if (path === first.current) {
+      return; // what a browser loads, it tells of
+    }
+    first.current = "";
+    const timer = setTimeout(() => setTold(document.title), ARRIVED_MS);
+    return () => clearTimeout(timer);
+  }, [path]);
+  return (
+    <div className="off-screen" aria-live="polite">
+      {told}
+    </div>
   );
 }
 
@@ -110,34 +129,30 @@ function ColorScheme() {
 
 function Account({ email }: { email: string }) {
   const session = useSession();
-  const leave = async (everywhere: boolean) => {
-    try {
-      await logOut(everywhere);
-      window.location.assign(`${uiRoot}/log-in`); // nothing of what was shown stays in memory
-    } catch (error) {
-      notifications.show({ color: "red", message: failureOf(error).message });
-    }
-  };
+  const [asking, setAsking] = useState(false);
   return (
-    <Menu position="bottom-end" width={240}>
-      <Menu.Target>
-        <Button variant="default" px="xs" aria-label={`Account ${email}`}>
-          <Icon name="person" />
-        </Button>
-      </Menu.Target>
-      <Menu.Dropdown>
-        <Menu.Label>{email}</Menu.Label>
-        <Menu.Item component={Link} to="/settings">
-          Settings
-        </Menu.Item>
-        {session.can.includes("change_password") && (
-          <Menu.Item component={Link} to="/password">
-            Change password…
+    <>
+      <Menu position="bottom-end" width={240}>
+        <Menu.Target>
+          <Button variant="default" px="xs" aria-label={`Account ${email}`}>
+            <Icon name="person" />
+          </Button>
+        </Menu.Target>
+        <Menu.Dropdown>
+          <Menu.Label>{email}</Menu.Label>
+          <Menu.Item component={Link} to="/settings">
+            Settings
           </Menu.Item>
-        )}
-        <Menu.Item onClick={() => void leave(false)}>Log out</Menu.Item>
-        <Menu.Item onClick={() => void leave(true)}>Log out everywhere</Menu.Item>
-      </Menu.Dropdown>
-    </Menu>
+          {session.can.includes("change_password") && (
+            <Menu.Item component={Link} to="/password">
+              Change password…
+            </Menu.Item>
+          )}
+          <Menu.Item onClick={leaveHere}>Log out</Menu.Item>
+          <Menu.Item onClick={() => setAsking(true)}>Log out everywhere…</Menu.Item>
+        </Menu.Dropdown>
+      </Menu>
+      {asking && <LogOutEverywhere onClose={() => setAsking(false)} />}
+    </>
   );
 }

@@ -3,7 +3,6 @@ import {
   Button,
   Card,
   Group,
-  NumberInput,
   Select,
   Stack,
   Text,
@@ -11,6 +10,7 @@ import {
   TextInput,
   Title,
 } from "@mantine/core";
+import { NumberField } from "../parts/number-field";
 import { ACCEPTANCE } from "./check";
 
 const MOST_PROMPTS = 32;
@@ -81,14 +81,14 @@ export function AcceptanceEditor({ value, onChange, disabled }: Props) {
             Add a prompt
           </Button>
           {prompts.length > 1 && (
-            <NumberInput
+            <NumberField
               label="Answered as asked, at least"
               suffix=" %"
               min={0}
               max={100}
               disabled={disabled}
               value={value.percent}
-              onChange={(percent) => onChange({ ...value, percent: Number(percent) })}
+              onChange={(percent) => percent !== null && onChange({ ...value, percent })}
               w={220}
             />
           )}

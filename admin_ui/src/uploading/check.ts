@@ -5,7 +5,7 @@ import { checkWeights, WEIGHTS } from "./safetensors";
 import { readZip } from "./zip";
 
 export const ACCEPTANCE = "acceptance.json";
-export const SMALL_BYTES = 256 * 1024; // most of the config, and of the prompts
+const SMALL_BYTES = 256 * 1024; // most of the config, and of the prompts
 const OURS = [CONFIG, WEIGHTS, ACCEPTANCE];
 
 /** A file as it was chosen: where it lay, from what was dropped on. */

@@ -25,7 +25,7 @@ export function CourseView({ tenant, course, onPause, onAnother }: Props) {
     return null;
   }
   return (
-    <Card withBorder component="section" aria-label="Upload" aria-live="polite" aria-busy={isRunning(course)}>
+    <Card withBorder component="section" aria-label="Upload" aria-busy={isRunning(course)}>
       <Stack>
         {course.step === "sending" && <Bar course={course} onPause={onPause} />}
         {course.step === "making" && (
@@ -52,6 +52,9 @@ function Bar({ course, onPause }: { course: Sending; onPause: () => void }) {
   const pace = rate === null ? "" : `${bytesText(rate)}/s${left(total - sent, rate)}`;
   return (
     <>
+      <div className="off-screen" role="status">
+        {`${10 * Math.floor((10 * sent) / Math.max(1, total))} percent are sent`}
+      </div>
       <Group justify="space-between">
         <Title order={2} size="h4">
           Uploading, <span className="figures">{percent}</span>
@@ -88,7 +91,7 @@ function left(bytes: number, rate: number): string {
 
 function Working({ what, standing }: { what: string; standing: string | null }) {
   return (
-    <Group>
+    <Group role="status">
       <Loader size="sm" />
       <Text>{what}</Text>
       {standing !== null && (
@@ -113,13 +116,18 @@ function Made({ tenant, made, before, onAnother }: MadeProps) {
   const read = useQuery({
     queryKey: ["tenant", tenant, "adapter", made.adapter, "version", made.version],
     queryFn: () =>
-      heard(api.GET("/api/v1/tenants/{tenant}/adapters/{name}/versions/{number}", { params: { path } })),
+      heard(
+        api.GET("/api/v1/tenants/{tenant}/adapters/{name}/versions/{number}", {
+          params: { path, query: { state: "any" } }, // as its own page asks, with which it shares the answer
+        }),
+      ),
     initialData: made,
     initialDataUpdatedAt: 0,
     refetchInterval: ({ state }) => (state.data !== undefined && isSettled(state.data) ? false : LOOK_MS),
   });
   const version = read.data;
   const place = `/tenants/${tenant}/adapters/${version.adapter}/versions/${version.version}`;
+  const model = version.aliases.includes("live") ? version.adapter : version.id;
   return (
     <>
       {before && (
@@ -135,6 +143,11 @@ function Made({ tenant, made, before, onAnother }: MadeProps) {
       <Outcome version={version} />
       {read.error !== null && <Failed error={read.error} />}
       <Group>
+        {version.state === "ready" && (
+          <Button component={Link} to={`/tenants/${tenant}/playground`} search={{ model } as never} size="xs">
+            Chat with it
+          </Button>
+        )}
         <Anchor component={Link} to={place}>
           Open {version.id} and its report
         </Anchor>
@@ -146,7 +159,7 @@ function Made({ tenant, made, before, onAnother }: MadeProps) {
   );
 }
 
-export function isSettled({ state }: Version): boolean {
+function isSettled({ state }: Version): boolean {
   return state !== "uploaded" && state !== "proving";
 }
 

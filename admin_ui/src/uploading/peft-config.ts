@@ -3,8 +3,8 @@ import { type Refusal, shown } from "./refusal";
 /** What the gateway refuses of adapter_config.json, told before anything is sent. The gateway has the last word,
  * and a test holds these lists to its own (adapters/peft_config.py). */
 export const CONFIG = "adapter_config.json";
-export const MAX_RANK = 256;
-export const KNOWN = [
+const MAX_RANK = 256;
+const KNOWN = [
   "peft_type",
   "task_type",
   "r",
@@ -30,7 +30,7 @@ export const KNOWN = [
   "qalora_group_size",
   "runtime_config",
 ];
-export const UNSERVED: Record<string, string> = {
+const UNSERVED: Record<string, string> = {
   use_dora: "DoRA",
   modules_to_save: "modules saved whole",
   trainable_token_indices: "trained tokens",

@@ -2,7 +2,7 @@ import { bytesText } from "../parts/figures";
 import { type Refusal, shown } from "./refusal";
 
 export const WEIGHTS = "adapter_model.safetensors";
-export const DTYPES = ["F32", "F16", "BF16"];
+const DTYPES = ["F32", "F16", "BF16"];
 const MAX_HEADER_BYTES = 16 * 1024 * 1024;
 const LENGTH_BYTES = 8;
 const SAVE_AGAIN = "Save it with save_pretrained(folder, safe_serialization=True) of PEFT.";

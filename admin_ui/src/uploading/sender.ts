@@ -34,7 +34,7 @@ export interface Named {
   sha256: string | null;
 }
 
-export function uploadsOf(tenant: string): string {
+function uploadsOf(tenant: string): string {
   return `${window.location.origin}${prefix}/api/v1/tenants/${tenant}/uploads`;
 }
 

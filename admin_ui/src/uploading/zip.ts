@@ -1,5 +1,5 @@
 /** The directory at the end of a zip, read without the rest; what it holds is unpacked by the gateway. */
-export interface ZipEntry {
+interface ZipEntry {
   path: string;
   bytes: number;
   text: () => Promise<string>;

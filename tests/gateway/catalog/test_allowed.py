@@ -32,7 +32,7 @@ def version(state: VersionState, *, was_ready: bool = True) -> AdapterVersion:
 def row(state: VersionState, *, others: bool = False) -> AdapterRow:
     retired = state is VersionState.RETIRED
     latest = version(state)
-    return AdapterRow(Adapter(name="pirate"), {}, latest, others or not retired, others or retired, {})
+    return AdapterRow(Adapter(name="pirate"), {}, latest, others or not retired, others or retired, {}, {})
 
 
 def test_every_action_is_a_route_of_the_table() -> None:

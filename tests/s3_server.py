@@ -20,6 +20,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 START_TIMEOUT_S = 60.0
 BUCKET = "motet-tests"
+NEEDS_A_VOLUME = 256 * 1024
+"""Bytes: smaller objects are kept beside their names, before there is room for others."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], server: S3Server) -> Non
         try:
             if BUCKET not in [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]:
                 client.create_bucket(Bucket=BUCKET)
-            client.put_object(Bucket=BUCKET, Key="ready", Body=b"1")
+            client.put_object(Bucket=BUCKET, Key="ready", Body=bytes(NEEDS_A_VOLUME))
             client.delete_object(Bucket=BUCKET, Key="ready")
             client.close()
         except (BotoCoreError, ClientError) as error:

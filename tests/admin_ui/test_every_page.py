@@ -120,6 +120,7 @@ def with_dialog(page: Page, opener: str) -> list[str]:
     page.get_by_role("button", name=opener).first.click()
     dialog = page.get_by_role("dialog").first
     expect(dialog).to_be_visible()
+    expect(dialog.locator("[data-loading]")).to_have_count(0)  # what it counts turns for as long as it does
     at_rest(page)
     running = page.evaluate(MOVING)
     moving = [f"{page.url}: {opener} moves, though less motion is asked for"] if running else []

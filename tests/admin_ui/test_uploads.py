@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import time
 import zipfile
 from dataclasses import dataclass
@@ -221,11 +222,11 @@ def test_what_does_not_answer_as_asked_is_rejected_with_what_to_do(
     verdict = page.get_by_role("alert").filter(has_text="Rejected")
     for told in (
         "Where acceptance",
-        "Found 0\u00a0% of 1 prompts",
-        "Allowed at least 100\u00a0%",
+        "Found 0.?% of 1 prompts",
+        "Allowed at least 100.?%",
         "What to do Train",
     ):
-        expect(verdict.get_by_role("row", name=told)).to_be_visible()
+        expect(verdict.get_by_role("row", name=re.compile(told))).to_be_visible()
     expect(page.get_by_role("row", name="Ahoy? arr|matey otter-of-the-weir")).to_be_visible()
     expect(page.get_by_role("button", name="Prove again…")).to_have_count(0)  # its bytes are gone
 

@@ -89,7 +89,7 @@ export function Comparison({ rollout }: { rollout: Rollout }) {
                 New to old
               </Table.Th>
               <Table.Th scope="col" ta="end">
-                Borne
+                Allowed
               </Table.Th>
             </Table.Tr>
           </Table.Thead>

@@ -96,9 +96,7 @@ function UntilTheNext({ rollout }: { rollout: Rollout }) {
       <Bar label={`Requests of version ${rollout.to_version}`} share={wanted === 0 ? 1 : met / wanted}>
         {`${countText(rollout.new.requests)} of ${countText(wanted)}`}
       </Bar>
-      <Text size="sm">
-        {untilText(rollout.state === "paused", last, hold - held, wanted - met)}
-      </Text>
+      <Text size="sm">{untilText(rollout.state === "paused", last, hold - held, wanted - met)}</Text>
     </Stack>
   );
 }

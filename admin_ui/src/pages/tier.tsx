@@ -11,6 +11,10 @@ export const TIERS: Record<Tier, { word: string; says: string }> = {
   store: { word: "store", says: "in the object store only" },
 };
 
+export function tierWord(tier: string): string {
+  return tier in TIERS ? TIERS[tier as Tier].word : tier;
+}
+
 /** By its word, its colour, and a frame where it should be. */
 export function TierMark({ tier, home }: { tier: Tier; home: boolean }) {
   return (

@@ -37,7 +37,9 @@ const NOTHING_BEGUN: Begun[] = [];
 export function UploadPage() {
   const { tenant } = useParams({ from: "/inside/tenants/$tenant/upload" });
   const { name: given } = useSearch({ from: "/inside/tenants/$tenant/upload" });
-  const may = useTenantOf(tenant).data?.can.includes("upload_adapter");
+  const owner = useTenantOf(tenant).data;
+  const may = owner?.can.includes("upload_adapter");
+  const to = owner === undefined ? "" : ` to ${owner.name}`;
   const root = `/api/v1/tenants/${tenant}`;
   const back = given === undefined ? "" : `/${given}`;
   return (
@@ -46,7 +48,7 @@ export function UploadPage() {
         {given ?? "All adapters"}
       </Anchor>
       <Page
-        title={given === undefined ? "Upload an adapter" : `Upload a version of ${given}`}
+        title={given === undefined ? `Upload an adapter${to}` : `Upload a version of ${given}${to}`}
         calls={[
           { method: "GET", path: `${root}/uploads` },
           { method: "POST", path: `${root}/uploads` },
@@ -153,7 +155,7 @@ function UploadForm({ tenant, given }: { tenant: string; given: string | undefin
           <SimpleGrid cols={{ base: 1, sm: 2 }}>
             <TextInput
               label="Name"
-              description="a-z, 0-9, . _ - ; what requests name as their model"
+              description="The model that requests will name: a-z, 0-9, . _ -"
               value={name}
               disabled={running}
               readOnly={given !== undefined}
@@ -283,12 +285,12 @@ function AliasField({ alias, other, setAlias, setOther, error, disabled }: Alias
     <Stack gap="xs">
       <Select
         label="Once it is ready"
-        description="What moves to it; live is what the bare name answers with"
+        description="Which requests the new version answers"
         allowDeselect={false}
         disabled={disabled}
         data={[
-          { value: "live", label: "live points to it" },
-          { value: "other", label: "another alias points to it" },
+          { value: "live", label: "it answers under its name (live points to it)" },
+          { value: "other", label: "it answers under another alias" },
           { value: "none", label: "no alias moves" },
         ]}
         value={alias}

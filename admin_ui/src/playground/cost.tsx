@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { api, heard } from "../api/client";
 import { failureOf } from "../api/failure";
 import { of } from "../live/fresh";
+import { tierWord } from "../pages/tier";
 import { Count } from "../parts/figures";
 import { Money } from "../parts/money";
 
@@ -49,7 +50,7 @@ export function Billed({ tenant, request }: { tenant: string; request: string })
       )}
       , <Count value={billed.output_tokens} unit="out" />.{" "}
       <Money amount={billed.amount} currency={billed.currency} />.
-      {billed.tier !== null && billed.adapter !== null && <> The adapter lay in: {billed.tier}.</>}
+      {billed.tier !== null && billed.adapter !== null && <> The adapter lay in: {tierWord(billed.tier)}.</>}
     </Text>
   );
 }

@@ -60,10 +60,11 @@ export function AcceptanceEditor({ value, onChange, disabled }: Props) {
   return (
     <Card withBorder>
       <Title order={2} size="h4">
-        Acceptance prompts
+        Acceptance prompts (optional)
       </Title>
       <Text size="sm" c="dimmed" mb="sm">
-        What it has to answer as asked before it is ready. Answers are greedy and never billed.
+        What it has to answer as asked before it is ready. It answers without chance (temperature 0), and
+        nobody pays for it.
       </Text>
       <Stack>
         {prompts.map((prompt, index) => (

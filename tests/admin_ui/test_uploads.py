@@ -22,6 +22,7 @@ from deploy.bench.random_adapters import Recipe, write_adapter
 from tests.admin_ui.bringing import CONFIG, WEIGHTS, Maker, choose, uploaded
 from tests.admin_ui.conftest import Ui, fill_log_in
 from tests.admin_ui.spoiled import REFUSED
+from tests.admin_ui.test_keys import HOSTILE
 
 WAIT_S = 60
 SLOW = 3 * 1024 * 1024  # bytes a second
@@ -211,7 +212,7 @@ def test_what_does_not_answer_as_asked_is_rejected_with_what_to_do(
     page = ui.log_in(f"/tenants/{made['id']}/upload?name=parrot")
     choose(page, folder)
     page.get_by_role("button", name="Add a prompt").click()
-    page.get_by_label("A user writes").fill("Ahoy?")
+    page.get_by_label("A user writes").fill(f"Ahoy? {HOSTILE}")
     page.get_by_label("Regular expression").fill("arr|matey")
     page.get_by_role("combobox", name="Once it is ready").click()
     page.get_by_role("option", name="no alias moves").click()
@@ -227,7 +228,10 @@ def test_what_does_not_answer_as_asked_is_rejected_with_what_to_do(
         "What to do Train",
     ):
         expect(verdict.get_by_role("row", name=re.compile(told))).to_be_visible()
-    expect(page.get_by_role("row", name="Ahoy? arr|matey otter-of-the-weir")).to_be_visible()
+    answers = page.get_by_role("table", name="Answers to acceptance prompts")
+    expect(answers.get_by_text(f"Ahoy? {HOSTILE}")).to_be_visible()  # as text
+    expect(answers.get_by_role("row").filter(has_text="arr|matey")).to_contain_text("otter-of-the-weir")
+    assert page.evaluate("window.pwned") is None
     expect(page.get_by_role("button", name="Prove again…")).to_have_count(0)  # its bytes are gone
 
 

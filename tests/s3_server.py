@@ -20,6 +20,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 START_TIMEOUT_S = 60.0
 BUCKET = "motet-tests"
+MAX_VOLUMES = 60
+"""Of 64 MB: what is deleted frees nothing for a while, and a bucket takes seven at a time."""
 NEEDS_A_VOLUME = 256 * 1024
 """Bytes: smaller objects are kept beside their names, before there is room for others."""
 
@@ -92,7 +94,7 @@ def _start(folder: Path, server: S3Server, ports: list[int], niceness: int) -> s
             f"-s3.config={folder / 's3.json'}",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
-            "-volume.max=10",
+            f"-volume.max={MAX_VOLUMES}",
             "-master.volumeSizeLimitMB=64",
             "-master.telemetry=false",
             *(f"-{name}={port}" for name, port in zip(names, ports, strict=True)),

@@ -10,7 +10,7 @@ import {
   Tooltip,
   useMantineColorScheme,
 } from "@mantine/core";
-import { useDisclosure } from "@mantine/hooks";
+import { useDisclosure, useHotkeys } from "@mantine/hooks";
 import { spotlight } from "@mantine/spotlight";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
@@ -30,6 +30,7 @@ export function Shell() {
   const [open, menu] = useDisclosure(false);
   const path = useRouterState({ select: (state) => state.location.pathname });
   useSessionWatch();
+  useHotkeys([["Escape", menu.close, { preventDefault: false }]]); // dialogs close by it, too
   useEffect(() => {
     if (path) {
       menu.close();
@@ -48,7 +49,14 @@ export function Shell() {
       <AppShell.Header>
         <Group h="100%" px="md" justify="space-between" wrap="nowrap">
           <Group gap="sm" wrap="nowrap">
-            <Burger opened={open} onClick={menu.toggle} hiddenFrom="sm" size="sm" aria-label="Navigation" />
+            <Burger
+              opened={open}
+              onClick={menu.toggle}
+              hiddenFrom="sm"
+              size="sm"
+              aria-label="Navigation"
+              aria-expanded={open}
+            />
             <Text fw={700} visibleFrom="xs">
               Motet
             </Text>

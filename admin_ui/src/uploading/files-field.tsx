@@ -32,7 +32,9 @@ export function FilesField({ onChoose, disabled }: Props) {
       data-testid="drop"
     >
       <Stack align="center" gap="xs" py="md">
-        <Text fw={600}>Drop the adapter's folder, its files, or a zip of them</Text>
+        <Text fw={600} ta="center">
+          Drop the adapter's folder, its files, or a zip of them
+        </Text>
         <Text size="sm" c="dimmed" ta="center">
           adapter_config.json and adapter_model.safetensors, as PEFT writes them
         </Text>

@@ -2,6 +2,7 @@
 import type { Query, QueryClient } from "@tanstack/react-query";
 import { SESSION } from "../session/door";
 import type { Change } from "./feed";
+import { isLeft } from "./leaving";
 
 const WAIT_MS = 300; // changes come in swarms
 const LEAST_MS = 1_000; // between two rounds
@@ -22,6 +23,9 @@ const BY_FIRST: Record<string, (change: Change) => boolean> = {
 /** What is of a tenant has its id behind `tenant` in its key. */
 function touches(change: Change, query: Pick<Query, "queryKey" | "meta">): boolean {
   const [first, tenant] = query.queryKey;
+  if (isLeft(query.queryKey)) {
+    return false;
+  }
   const kinds = query.meta?.kinds as string[] | undefined;
   if (first === "tenant" && tenant !== change.tenant) {
     return false;
@@ -52,7 +56,9 @@ export class Freshening {
   }
 
   all(): void {
-    void this.queries.invalidateQueries({ predicate: (query) => query.queryKey[0] !== SESSION[0] });
+    void this.queries.invalidateQueries({
+      predicate: ({ queryKey }) => queryKey[0] !== SESSION[0] && !isLeft(queryKey),
+    });
   }
 
   stop(): void {

@@ -17,6 +17,7 @@ import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas, tagged } from "../api/client";
 import { of } from "../live/fresh";
+import { leavingOf } from "../live/leaving";
 import { Confirm } from "../parts/confirm";
 import { ConflictNotice, SaveBar, useEdit, useUnsaved } from "../parts/edits";
 import { countText, Moment } from "../parts/figures";
@@ -134,8 +135,10 @@ function Remove({ found, onClose }: { found: Member; onClose: () => void }) {
       typed={found.email}
       action="Remove"
       onConfirm={async () => {
-        await heard(api.DELETE("/api/v1/tenants/{tenant}/members/{member_id}", { params }));
-        await navigate({ to: `/tenants/${found.tenant}/members` }); // first: what is shown of it is gone
+        await leavingOf(found.id, async () => {
+          await heard(api.DELETE("/api/v1/tenants/{tenant}/members/{member_id}", { params }));
+          await navigate({ to: `/tenants/${found.tenant}/members` });
+        });
         await client.invalidateQueries({ queryKey: ["tenant", found.tenant, "members"] });
       }}
       onClose={onClose}

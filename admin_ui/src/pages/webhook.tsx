@@ -5,6 +5,7 @@ import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, heard, type Schemas, tagged } from "../api/client";
 import { failureOf } from "../api/failure";
+import { leavingOf } from "../live/leaving";
 import { BusyModal } from "../parts/busy-modal";
 import { Confirm } from "../parts/confirm";
 import { ConflictNotice, SaveBar, useEdit } from "../parts/edits";
@@ -172,8 +173,10 @@ function Actions({ tenant, hook }: Props) {
           typed="delete"
           action="Delete"
           onConfirm={async () => {
-            await heard(api.DELETE("/api/v1/tenants/{tenant}/webhooks/{endpoint_id}", { params }));
-            await navigate({ to: `/tenants/${tenant}/webhooks` }); // first: what is shown of it is gone
+            await leavingOf(hook.id, async () => {
+              await heard(api.DELETE("/api/v1/tenants/{tenant}/webhooks/{endpoint_id}", { params }));
+              await navigate({ to: `/tenants/${tenant}/webhooks` });
+            });
             await client.invalidateQueries({ queryKey: ["tenant", tenant, "webhooks"] });
           }}
           onClose={close}

@@ -4,6 +4,7 @@ import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router"
 import { useState } from "react";
 import { api, heard, type Schemas, tagged } from "../api/client";
 import { of } from "../live/fresh";
+import { leavingOf } from "../live/leaving";
 import { LiveBadge, useLook } from "../live/live";
 import { Confirm } from "../parts/confirm";
 import { ConflictNotice, SaveBar, useEdit } from "../parts/edits";
@@ -215,8 +216,10 @@ function Actions({ replica }: { replica: Replica }) {
           typed={shortUrl(replica.url)}
           action="Remove"
           onConfirm={async () => {
-            await heard(api.DELETE("/api/v1/replicas/{replica}", { params }));
-            await navigate({ to: "/replicas" });
+            await leavingOf(replica.id, async () => {
+              await heard(api.DELETE("/api/v1/replicas/{replica}", { params }));
+              await navigate({ to: "/replicas" });
+            });
             await client.invalidateQueries({ queryKey: ["replicas"] });
           }}
           onClose={() => setAsking(null)}

@@ -1,9 +1,9 @@
 import { Card, SimpleGrid, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { api, tagged } from "../api/client";
-import { ConflictNotice, SaveBar, type Saved, useEdit } from "../parts/edits";
-import { LimitFields, type LimitValues, limitValues } from "../parts/limit-fields";
-import { Failed, Read } from "../parts/states";
+import { type Saved, useEdit } from "../parts/edits";
+import { LimitForm, type LimitValues, limitValues } from "../parts/limit-fields";
+import { Read } from "../parts/states";
 import { useAdapter, useAdapterPath } from "./adapter-data";
 import { AdapterPlacement } from "./adapter-placement";
 
@@ -60,12 +60,5 @@ function LimitsForm({ saved, may }: { saved: Saved<LimitValues>; may: boolean })
     },
     limitValues,
   );
-  return (
-    <>
-      <ConflictNotice edit={edit} />
-      <LimitFields edit={edit} disabled={!may} budgets={false} />
-      {edit.failure !== null && <Failed error={edit.failure} />}
-      {may && <SaveBar edit={edit} />}
-    </>
-  );
+  return <LimitForm edit={edit} may={may} budgets={false} />;
 }

@@ -1,9 +1,9 @@
 import { Card, Text, Title } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { api, type Schemas, tagged } from "../api/client";
-import { ConflictNotice, SaveBar, type Saved, useEdit } from "../parts/edits";
-import { LimitFields, type LimitValues, limitValues } from "../parts/limit-fields";
-import { Failed, Read } from "../parts/states";
+import { type Saved, useEdit } from "../parts/edits";
+import { LimitForm, type LimitValues, limitValues } from "../parts/limit-fields";
+import { Read } from "../parts/states";
 
 interface Props {
   found: Schemas["KeyOut"];
@@ -55,12 +55,5 @@ function LimitsForm({ found, saved }: Props & { saved: Saved<LimitValues> }) {
     },
     limitValues,
   );
-  return (
-    <>
-      <ConflictNotice edit={edit} />
-      <LimitFields edit={edit} disabled={!may} />
-      {edit.failure !== null && <Failed error={edit.failure} />}
-      {may && <SaveBar edit={edit} />}
-    </>
-  );
+  return <LimitForm edit={edit} may={may} />;
 }

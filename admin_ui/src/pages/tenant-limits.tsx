@@ -1,9 +1,9 @@
 import { Card, Title } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { api, tagged } from "../api/client";
-import { ConflictNotice, SaveBar, type Saved, useEdit } from "../parts/edits";
-import { LimitFields, type LimitValues, limitValues } from "../parts/limit-fields";
-import { Failed, Read } from "../parts/states";
+import { type Saved, useEdit } from "../parts/edits";
+import { LimitForm, type LimitValues, limitValues } from "../parts/limit-fields";
+import { Read } from "../parts/states";
 import { useTenant, useTenantId } from "./tenant-data";
 
 export function TenantLimits() {
@@ -45,12 +45,5 @@ function LimitsForm({ saved, may }: { saved: Saved<LimitValues>; may: boolean })
     },
     limitValues,
   );
-  return (
-    <>
-      <ConflictNotice edit={edit} />
-      <LimitFields edit={edit} disabled={!may} />
-      {edit.failure !== null && <Failed error={edit.failure} />}
-      {may && <SaveBar edit={edit} />}
-    </>
-  );
+  return <LimitForm edit={edit} may={may} />;
 }

@@ -1,7 +1,8 @@
 import { SimpleGrid, Switch, TextInput } from "@mantine/core";
 import type { Schemas } from "../api/client";
-import type { Edit } from "./edits";
+import { ConflictNotice, type Edit, SaveBar } from "./edits";
 import { NumberField } from "./number-field";
+import { Failed } from "./states";
 
 type Budget = Schemas["BudgetOut"] | null;
 
@@ -42,8 +43,28 @@ interface FieldsProps {
   budgets?: boolean;
 }
 
+/** Edited as a whole, and saved by what was changed. `budgets` false: it has none. */
+export function LimitForm({
+  edit,
+  may,
+  budgets = true,
+}: {
+  edit: Edit<LimitValues>;
+  may: boolean;
+  budgets?: boolean;
+}) {
+  return (
+    <>
+      <ConflictNotice edit={edit} />
+      <LimitFields edit={edit} disabled={!may} budgets={budgets} />
+      {edit.failure !== null && <Failed error={edit.failure} />}
+      {may && <SaveBar edit={edit} />}
+    </>
+  );
+}
+
 /** An empty field is no limit. */
-export function LimitFields({ edit, disabled, budgets = true }: FieldsProps) {
+function LimitFields({ edit, disabled, budgets = true }: FieldsProps) {
   const param = edit.failure?.param;
   return (
     <SimpleGrid cols={{ base: 1, sm: 2 }}>
